@@ -1,0 +1,46 @@
+package waitlist
+
+// The jobs that the domain queues with its changes, in the same transaction. Each carries ids alone: a
+// worker reads the rest, as it is when it runs. All may run twice, and twice at once.
+
+// ObserveJob asks for Observe.
+type ObserveJob struct {
+	ShopID    int64 `json:"shop_id"`
+	VariantID int64 `json:"variant_id"`
+}
+
+// SecureJob asks for Secure.
+type SecureJob struct {
+	ShopID int64 `json:"shop_id"`
+	HoldID int64 `json:"hold_id"`
+}
+
+// ReleaseJob asks for Release.
+type ReleaseJob struct {
+	ShopID int64 `json:"shop_id"`
+	HoldID int64 `json:"hold_id"`
+}
+
+// NoticeJob asks for Notify.
+type NoticeJob struct {
+	ShopID    int64 `json:"shop_id"`
+	MessageID int64 `json:"message_id"`
+}
+
+// WebhookJob asks for HandleWebhook.
+type WebhookJob struct {
+	ShopID    int64 `json:"shop_id"`
+	WebhookID int64 `json:"webhook_id"`
+}
+
+// ReconcileJob asks for Reconcile.
+type ReconcileJob struct {
+	ShopID int64 `json:"shop_id"`
+}
+
+func (ObserveJob) Kind() string   { return "observe" }
+func (SecureJob) Kind() string    { return "secure" }
+func (ReleaseJob) Kind() string   { return "release" }
+func (NoticeJob) Kind() string    { return "notice" }
+func (WebhookJob) Kind() string   { return "webhook" }
+func (ReconcileJob) Kind() string { return "reconcile" }

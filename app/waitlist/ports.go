@@ -1,0 +1,143 @@
+package waitlist
+
+import (
+	"context"
+	"time"
+)
+
+// Shopify is what the domain needs of Shopify, for one shop at a time. A call that did not happen or
+// whose outcome is unknown returns an error and is made again by whoever made it; Throttled and
+// ShopRefused are told apart with errors.As.
+type Shopify interface {
+	// Budget returns nil when a call that may cost so many points can be made now, or *Throttled.
+	// It calls nobody: it is asked before a hold's clock is started.
+	Budget(ctx context.Context, shopID int64, points int) error
+	// ReadVariants reads variants as they are now, each with S, its sellable quantity: at the given
+	// locations, or for all online sales when there are none. A variant that does not exist is
+	// missing from the map.
+	ReadVariants(ctx context.Context, shopID int64, ids []int64, locations []int64) (map[int64]VariantReading, error)
+	// FindVariants finds the variants that carry a SKU, at most two.
+	FindVariants(ctx context.Context, shopID int64, sku string) ([]VariantReading, error)
+	// VariantsOf returns the ids of the variants of inventory items, or of products, that exist.
+	VariantsOfItem(ctx context.Context, shopID, inventoryItemID int64) ([]int64, error)
+	// CreateDraft creates a draft order that reserves one unit and returns it. Shopify does not check
+	// stock, and takes no idempotency key: after an unknown outcome there may be one or none.
+	CreateDraft(ctx context.Context, shopID int64, d NewDraft) (Draft, error)
+	// FindDrafts lists the drafts that carry the tag of a hold. The index behind it may lag: a draft
+	// that was just created may be missing.
+	FindDrafts(ctx context.Context, shopID, holdID int64) ([]Draft, error)
+	// ListDrafts lists our drafts, of any hold, oldest first, starting after a cursor ("" = the first);
+	// next is "" at the end.
+	ListDrafts(ctx context.Context, shopID int64, after string) (drafts []Draft, next string, err error)
+	// ReadDraft reads a draft. ok is false when it does not exist: it was deleted.
+	ReadDraft(ctx context.Context, shopID, draftID int64) (d Draft, ok bool, err error)
+	// ReadBack reads, in one query, a draft (ok false: deleted) and S of its variant.
+	ReadBack(ctx context.Context, shopID, draftID, variantID int64, locations []int64) (d Draft, ok bool, sellable int, err error)
+	// DeleteDraft deletes a draft. Deleting one that is gone is no error.
+	DeleteDraft(ctx context.Context, shopID, draftID int64) error
+}
+
+// Throttled means that the shop's API budget is used up for now. The call was not made.
+type Throttled struct{ After time.Duration }
+
+func (e *Throttled) Error() string { return "Shopify's rate limit: again in " + e.After.String() }
+
+// ShopRefused means that Shopify refuses every call for this shop: its token is invalid, or the shop
+// is frozen, locked or gone. Status is the HTTP status (401, 402, 403, 404, 423).
+type ShopRefused struct {
+	Status int
+	Why    string
+}
+
+func (e *ShopRefused) Error() string { return "Shopify refuses this shop: " + e.Why }
+
+// Rejected means that Shopify understood a call and says no: it will say so again.
+type Rejected struct{ Why string }
+
+func (e *Rejected) Error() string { return "Shopify says: " + e.Why }
+
+// VariantReading is a variant as Shopify has it.
+type VariantReading struct {
+	ID, ProductID, InventoryItemID       int64
+	SKU, Title, ProductTitle, Handle     string
+	ImageURL, Price                      string
+	Active                               bool // the product's status is ACTIVE
+	Published                            bool // to the online store
+	Tracked, ContinueSelling, Components bool
+	SharedItem                           bool // its inventory item backs other variants too
+	Sellable                             int  // S: may be negative
+}
+
+// NewDraft is a draft order to be created for a hold: one unit, tagged TagOf(HoldID), with the
+// attribute _holdfast_hold = HoldID, not visible to the customer.
+type NewDraft struct {
+	HoldID, VariantID int64
+	ReserveUntil      time.Time
+	Name, Email       string // of the shopper; the email is empty for an entry by text
+	Currency          string // presentment currency; empty = the shop's
+}
+
+// Draft is a draft order of ours.
+type Draft struct {
+	ID         int64
+	HoldID     int64 // from its attribute or tag; 0 when it is none of ours
+	Completed  bool  // status COMPLETED: it was paid
+	InvoiceURL string
+	OrderID    int64 // of a completed draft; 0 when unknown
+	CreatedAt  time.Time
+}
+
+// Sender sends messages.
+type Sender interface {
+	// Send hands one message to the provider and returns the provider's id of it. It must give up
+	// well within SendTimeout. Its error, if any, is a *SendError.
+	Send(ctx context.Context, m Outgoing) (providerID string, err error)
+	// Find looks for a message whose outcome is unknown. found is true when the provider has it;
+	// known is false when this channel's provider cannot tell.
+	Find(ctx context.Context, m Outgoing) (providerID string, found, known bool, err error)
+}
+
+// SendTimeout is the longest that a send may take.
+const SendTimeout = 20 * time.Second
+
+// Outgoing is a notice, ready to be worded and sent. Its three links carry tokens; the sender puts
+// the public address before them.
+type Outgoing struct {
+	ShopID, MessageID int64
+	Attempt           int       // 1 for the first
+	AttemptedAt       time.Time // when this attempt was committed
+	Channel           Channel
+	To                string // E.164 or mail address
+	Name              string // of the shopper, may be empty
+	Locale            string
+	ShopName, ReplyTo string
+	ProductTitle      string
+	VariantTitle      string
+	ImageURL, Price   string
+	Window            time.Duration // how long the offer stands once the message is accepted
+	ReserveToken      string        // /r
+	UnsubscribeToken  string        // /u
+	PlaceToken        string        // /q
+}
+
+// SendError says what became of a message that was not accepted.
+type SendError struct {
+	Outcome Outcome
+	Code    string        // the provider's code, for the log and the merchant
+	Why     string        // in plain words
+	After   time.Duration // for Retry: wait at least this long
+}
+
+func (e *SendError) Error() string { return e.Why }
+
+// Outcome is what a failed send means.
+type Outcome string
+
+const (
+	Retry     Outcome = "retry"      // nothing left this machine, or the provider said "not now": safe to send again
+	Unknown   Outcome = "unknown"    // it may have been accepted
+	DeadAddr  Outcome = "dead"       // the address does not exist: suppress it (bounce)
+	OptedOut  Outcome = "opted_out"  // the provider knows of a STOP: suppress it (stop)
+	GiveUp    Outcome = "give_up"    // this message will never be accepted; the person is not at fault
+	ShopFault Outcome = "shop_fault" // the shop's sender is set up wrongly: tell the merchant
+)
