@@ -1,0 +1,97 @@
+package shopify
+
+import (
+	"embed"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+//go:embed graphql/*.graphql
+var documents embed.FS
+
+// operation is a document that is sent to Shopify, with an upper bound of what Shopify takes for it
+// before it runs it. A query of more than maxCost points is refused.
+type operation struct {
+	name  string   // the field that it asks for first, which is also its name in the document
+	files []string // of graphql/, without the extension: the operation and the fragments that it uses
+
+	cost    int // points, apart from:
+	perID   int // points for each id of $ids
+	perItem int // points for each item that $first allows
+	perLvl  int // points for each level that $levels allows: of each id, if there are ids
+}
+
+// maxCost is the most points that one query may cost (Shopify's limit).
+const maxCost = 1000
+
+// The operations. Their costs follow Shopify's rules (a mutation 10, an object 1, a connection 2 and
+// its items, a scalar nothing), counted by a test.
+var (
+	nodes            = operation{name: "nodes", files: []string{"nodes", "variant"}, perID: 15}
+	nodesAt          = operation{name: "nodes", files: []string{"nodes_at", "variant", "levels"}, perID: 19, perLvl: 3}
+	productVariants  = operation{name: "productVariants", files: []string{"product_variants", "variant"}, cost: 152}
+	inventoryItem    = operation{name: "inventoryItem", files: []string{"inventory_item"}, cost: 54}
+	draftOrderCreate = operation{name: "draftOrderCreate", files: []string{"draft_order_create", "draft"}, cost: 15}
+	draftOrderDelete = operation{name: "draftOrderDelete", files: []string{"draft_order_delete"}, cost: 12}
+	draftOrder       = operation{name: "draftOrder", files: []string{"draft_order", "draft"}, cost: 3}
+	draftOrders      = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, cost: 3, perItem: 3}
+	readBack         = operation{name: "draftOrder", files: []string{"read_back", "draft"}, cost: 4}
+	readBackAt       = operation{name: "draftOrder", files: []string{"read_back_at", "draft", "levels"}, cost: 8, perLvl: 3}
+)
+
+func operations() []operation {
+	return []operation{nodes, nodesAt, productVariants, inventoryItem, draftOrderCreate, draftOrderDelete,
+		draftOrder, draftOrders, readBack, readBackAt}
+}
+
+// text is the whole document.
+func (o operation) text() (string, error) {
+	var b strings.Builder
+	for _, f := range o.files {
+		text, err := documents.ReadFile("graphql/" + f + ".graphql")
+		if err != nil {
+			return "", fmt.Errorf("document %s: %w", f, err)
+		}
+		b.Write(text)
+	}
+	return b.String(), nil
+}
+
+// points is the most that the operation can cost with these variables.
+func (o operation) points(vars map[string]any) int {
+	n := o.cost
+	levels := 0
+	if l, ok := vars["levels"].(int); ok {
+		levels = l
+	}
+	if ids, ok := vars["ids"].([]string); ok {
+		n += len(ids) * (o.perID + o.perLvl*levels)
+	} else {
+		n += o.perLvl * levels
+	}
+	if first, ok := vars["first"].(int); ok {
+		n += o.perItem * first
+	}
+	return n
+}
+
+// gid writes the global id of a thing of Shopify's.
+func gid(kind string, id int64) string {
+	return "gid://shopify/" + kind + "/" + strconv.FormatInt(id, 10)
+}
+
+// idOf reads the number in a global id of the given kind.
+func idOf(kind, id string) (int64, error) {
+	number, ok := strings.CutPrefix(id, "gid://shopify/"+kind+"/")
+	if n, err := strconv.ParseInt(number, 10, 64); ok && err == nil && n > 0 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("%q is not the id of a %s", id, kind)
+}
+
+// quoted writes a value of Shopify's search syntax, in which a quote or a backslash is escaped by a
+// backslash.
+func quoted(value string) string {
+	return `'` + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(value) + `'`
+}
