@@ -10,11 +10,11 @@ func startBound(cmd *exec.Cmd) (release func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	release, err = watch(cmd.Process.Pid)
+	w, err := newWatcher(cmd.Process.Pid)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, err
 	}
-	return release, nil
+	return w.release, nil
 }
