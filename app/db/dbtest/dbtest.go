@@ -20,6 +20,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"os"
@@ -42,8 +43,8 @@ const MaxConns = 10
 
 // this is what the tests of this process share.
 var this struct {
-	main    bool     // Main was called: this program can be the keeper
-	users   *os.File // held as long as this process lives
+	main    bool      // Main was called: this program can be the keeper
+	users   io.Closer // held as long as this process lives
 	drops   sync.WaitGroup
 	drop    sync.Mutex // one DROP DATABASE at a time is enough
 	prepare sync.Once
@@ -156,11 +157,14 @@ func prepare(given string) (server, error) {
 		if !this.main {
 			return s, errors.New("dbtest: this package's tests need `func TestMain(m *testing.M) { dbtest.Main(m) }`")
 		}
-		url, err := shared()
+		dir, err := folder()
 		if err != nil {
 			return s, fmt.Errorf("dbtest: %w", err)
 		}
-		s.url, s.own = url, true
+		if s.url, this.users, err = shared(dir); err != nil {
+			return s, fmt.Errorf("dbtest: %w", err)
+		}
+		s.own = true
 	}
 	var err error
 	if s.template, err = templateName(); err != nil {

@@ -8,8 +8,6 @@ import (
 	"holdfast/app/db/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
-
 func TestEachTestHasAMigratedDatabaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

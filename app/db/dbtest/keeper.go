@@ -39,24 +39,18 @@ func keeperFolder(args []string) (string, bool) {
 	return args[2], true
 }
 
-// shared returns the address of the shared server, started if need be. The server stays until this
-// process ends.
-func shared() (string, error) {
-	dir, err := folder()
+// shared returns the address of the shared server in dir, started if need be. The server stays until
+// users is closed, which the end of this process does too. The keeper does not inherit it.
+func shared(dir string) (url string, users io.Closer, err error) {
+	f, err := lock(filepath.Join(dir, "users.lock"), syscall.LOCK_SH)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	// Never closed: the end of this process gives it back. The keeper does not inherit it.
-	users, err := lock(filepath.Join(dir, "users.lock"), syscall.LOCK_SH)
+	url, err = ensure(dir)
 	if err != nil {
-		return "", err
+		return "", nil, errors.Join(err, f.Close())
 	}
-	url, err := ensure(dir)
-	if err != nil {
-		return "", errors.Join(err, users.Close())
-	}
-	this.users = users
-	return url, nil
+	return url, f, nil
 }
 
 func ensure(dir string) (string, error) {
