@@ -198,6 +198,7 @@ CREATE TABLE holds (
   variant_id    bigint NOT NULL,
   state         text NOT NULL CHECK (state IN ('securing', 'active', 'releasing', 'sold', 'expired', 'released', 'refused')),
   reason        text CHECK (reason IN ('expired', 'released', 'refused')),
+  by_shopper    boolean NOT NULL DEFAULT false,      -- released by the shopper's own act
   hold_minutes  int NOT NULL CHECK (hold_minutes > 0),
   claimed_at    timestamptz NOT NULL,
   expires_at    timestamptz,                         -- NULL until the draft is about to be created

@@ -1,0 +1,496 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"holdfast/app/shop"
+)
+
+const (
+	// grace is how much longer than its hold a draft reserves its unit: more than two clocks differ and
+	// more than Shopify rounds. It is a net for when we are away, since a release deletes the draft.
+	grace = 10 * time.Minute
+	// unclockedSpan is how long a hold may wait for its clock to be started.
+	unclockedSpan = 10 * time.Minute
+	// securePoints is the most that securing one hold costs: a create and a read-back.
+	securePoints = 40
+)
+
+// hold is a row of holds, as far as the steps need it.
+type hold struct {
+	ID          int64      `db:"id"`
+	RestockID   int64      `db:"restock_id"`
+	EntryID     int64      `db:"entry_id"`
+	VariantID   int64      `db:"variant_id"`
+	State       string     `db:"state"`
+	HoldMinutes int        `db:"hold_minutes"`
+	ExpiresAt   *time.Time `db:"expires_at"`
+	DraftID     *int64     `db:"draft_id"`
+}
+
+func (s *Service) loadHold(ctx context.Context, shopID, holdID int64) (hold, error) {
+	rows, _ := s.db.Query(ctx, `SELECT id, restock_id, entry_id, variant_id, state, hold_minutes, expires_at, draft_id FROM holds WHERE shop_id = $1 AND id = $2`, shopID, holdID)
+	h, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[hold])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return h, ErrNotFound
+	}
+	return h, err
+}
+
+// Secure backs a hold with a draft order: it starts the hold's clock, creates the draft, reads stock back,
+// and activates the hold or lets it be refused. It is run until the hold leaves securing, and may run twice
+// at once: the clock is set once, the draft's id is written once and only while securing, and activation
+// names the state, the draft and the time.
+//
+// Shopify does not check stock when a draft is created, so the read-back is the guard against everyone
+// else who sells: S below zero means that more was promised than there is, and the youngest give way.
+//
+// It returns ErrLater when the hold must wait for younger ones to give way, *Throttled when the shop's
+// budget does not allow the call yet, and any other error when the outcome is unknown: run it again.
+func (s *Service) Secure(ctx context.Context, shopID, holdID int64) error {
+	if err := s.secure(ctx, shopID, holdID); err != nil {
+		return fmt.Errorf("secure hold %d: %w", holdID, s.shopifyTrouble(ctx, shopID, err))
+	}
+	return nil
+}
+
+func (s *Service) secure(ctx context.Context, shopID, holdID int64) error {
+	h, err := s.loadHold(ctx, shopID, holdID)
+	if err != nil {
+		return err
+	}
+	if h.State != "securing" {
+		return nil
+	}
+	fresh := h.ExpiresAt == nil // no create was tried yet
+	if fresh {
+		if err := s.shopify.Budget(ctx, shopID, securePoints); err != nil {
+			return err
+		}
+		until := s.now().Add(time.Duration(h.HoldMinutes) * time.Minute)
+		tag, err := s.db.Exec(ctx, `UPDATE holds SET expires_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND expires_at IS NULL`, shopID, holdID, until)
+		if err != nil {
+			return err
+		}
+		fresh = tag.RowsAffected() == 1
+		if h, err = s.loadHold(ctx, shopID, holdID); err != nil {
+			return err
+		}
+	}
+	if h.State != "securing" || !h.ExpiresAt.After(s.now()) {
+		return nil // ended, or the sweep's
+	}
+	set, err := shop.LoadSettings(ctx, s.db, shopID)
+	if err != nil {
+		return err
+	}
+	if h.DraftID == nil {
+		d, err := s.draftFor(ctx, shopID, h, fresh)
+		var no *Rejected
+		if errors.As(err, &no) {
+			return s.refuse(ctx, shopID, h, nil)
+		}
+		if err != nil {
+			return err
+		}
+		tag, err := s.db.Exec(ctx, `
+			UPDATE holds SET draft_id = $3, invoice_url = $4
+			WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND (draft_id IS NULL OR draft_id = $3)`, shopID, holdID, d.ID, d.InvoiceURL)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return s.dropDraft(ctx, shopID, holdID, d.ID)
+		}
+		h.DraftID = &d.ID
+	}
+
+	d, there, sellable, err := s.shopify.ReadBack(ctx, shopID, *h.DraftID, h.VariantID, set.Locations)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !there || d.Completed:
+		return s.refuse(ctx, shopID, h, h.DraftID)
+	case sellable >= 0:
+		return s.activate(ctx, shopID, h)
+	}
+	var younger int
+	err = s.db.QueryRow(ctx, `
+		SELECT count(*) FROM holds WHERE shop_id = $1 AND variant_id = $2 AND id > $3
+		AND (state = 'securing' OR (state = 'releasing' AND reason = 'refused'))`, shopID, h.VariantID, h.ID).Scan(&younger)
+	if err != nil {
+		return err
+	}
+	if younger >= -sellable {
+		return ErrLater // enough younger ones will give way
+	}
+	return s.refuse(ctx, shopID, h, h.DraftID)
+}
+
+// draftFor finds the hold's draft by its tag, or creates it. On the first try there is nothing to find.
+func (s *Service) draftFor(ctx context.Context, shopID int64, h hold, fresh bool) (Draft, error) {
+	if !fresh {
+		drafts, err := s.shopify.FindDrafts(ctx, shopID, h.ID)
+		if err != nil {
+			return Draft{}, err
+		}
+		if len(drafts) > 0 {
+			return slices.MinFunc(drafts, func(a, b Draft) int { return int(a.ID - b.ID) }), nil
+		}
+	}
+	d := NewDraft{HoldID: h.ID, VariantID: h.VariantID, ReserveUntil: h.ExpiresAt.Add(grace)}
+	err := s.db.QueryRow(ctx, `
+		SELECT e.name, CASE WHEN c.channel = 'email' THEN c.address ELSE '' END, e.currency
+		FROM entries e JOIN contacts c ON c.shop_id = e.shop_id AND c.id = e.contact_id
+		WHERE e.shop_id = $1 AND e.id = $2`, shopID, h.EntryID).Scan(&d.Name, &d.Email, &d.Currency)
+	if err != nil {
+		return Draft{}, err
+	}
+	if err := s.point(ctx, "draft_create", "before"); err != nil {
+		return Draft{}, err
+	}
+	made, err := s.shopify.CreateDraft(ctx, shopID, d)
+	if err != nil {
+		return Draft{}, err
+	}
+	return made, s.point(ctx, "draft_create", "after")
+}
+
+// dropDraft deletes a draft that its hold did not take: the hold has another, or has ended.
+func (s *Service) dropDraft(ctx context.Context, shopID, holdID, draftID int64) error {
+	h, err := s.loadHold(ctx, shopID, holdID)
+	if err != nil {
+		return err
+	}
+	if h.DraftID != nil && *h.DraftID == draftID {
+		return nil
+	}
+	return s.shopify.DeleteDraft(ctx, shopID, draftID)
+}
+
+// activate makes the hold one that its shopper may pay: from here on expires_at is what they see.
+func (s *Service) activate(ctx context.Context, shopID int64, h hold) error {
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		now := s.now()
+		tag, err := tx.Exec(ctx, `
+			UPDATE holds SET state = 'active', activated_at = $4
+			WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND draft_id = $3 AND expires_at > $4`, shopID, h.ID, *h.DraftID, now)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE restocks SET fell = fell + 1 WHERE shop_id = $1 AND id = $2`, shopID, h.RestockID)
+		return err
+	})
+}
+
+// refuse writes the intent; the draft is deleted by Release, the only place where a recorded draft is.
+// Deleting it here would take it from under a worker that is just activating the hold.
+func (s *Service) refuse(ctx context.Context, shopID int64, h hold, draftID *int64) error {
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			UPDATE holds SET state = 'releasing', reason = 'refused'
+			WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND draft_id IS NOT DISTINCT FROM $3 RETURNING id`, shopID, h.ID, draftID)
+		return s.queueReleases(ctx, tx, shopID, rows)
+	})
+}
+
+// startRelease writes the intent to release live holds: those of which (over shop_id $1, its argument $4).
+func (s *Service) startRelease(ctx context.Context, tx pgx.Tx, shopID int64, which string, arg []int64, reason string, byShopper bool) error {
+	rows, _ := tx.Query(ctx, `
+		UPDATE holds SET state = 'releasing', reason = $2, by_shopper = $3
+		WHERE shop_id = $1 AND `+which+` AND state IN ('securing', 'active') RETURNING id`, shopID, reason, byShopper, arg)
+	return s.queueReleases(ctx, tx, shopID, rows)
+}
+
+func (s *Service) queueReleases(ctx context.Context, tx pgx.Tx, shopID int64, rows pgx.Rows) error {
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("start release: %w", err)
+	}
+	jobs := make([]river.InsertManyParams, len(ids))
+	for i, id := range ids {
+		jobs[i].Args = ReleaseJob{ShopID: shopID, HoldID: id}
+	}
+	return s.queue(ctx, tx, jobs)
+}
+
+// ReleaseHold ends a live hold by the merchant's hand; its unit goes to the next in line. It returns
+// ErrNotFound for a hold that is not live.
+func (s *Service) ReleaseHold(ctx context.Context, shopID, holdID int64) error {
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		var live bool
+		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM holds WHERE shop_id = $1 AND id = $2 AND state IN ('securing', 'active'))`, shopID, holdID).Scan(&live)
+		if err != nil {
+			return fmt.Errorf("release hold: %w", err)
+		}
+		if !live {
+			return ErrNotFound
+		}
+		return s.startRelease(ctx, tx, shopID, `id = ANY ($4)`, []int64{holdID}, "released", false)
+	})
+}
+
+// Release ends a hold that is releasing: it reads the draft (paid? then the hold is sold), deletes it, and
+// returns the unit, once (promise 7): the confirmation names the state it leaves, so the second of two
+// releases finds no row. The order matters. Returning first would let somebody claim a unit whose old link
+// is still payable.
+//
+// It never allocates: that is Observe's, which is queued with the return.
+func (s *Service) Release(ctx context.Context, shopID, holdID int64) error {
+	if err := s.release(ctx, shopID, holdID); err != nil {
+		return fmt.Errorf("release hold %d: %w", holdID, s.shopifyTrouble(ctx, shopID, err))
+	}
+	return nil
+}
+
+func (s *Service) release(ctx context.Context, shopID, holdID int64) error {
+	h, err := s.loadHold(ctx, shopID, holdID)
+	if err != nil {
+		return err
+	}
+	if h.State != "releasing" {
+		return nil
+	}
+	var drafts []Draft
+	switch {
+	case h.DraftID != nil:
+		d, there, err := s.shopify.ReadDraft(ctx, shopID, *h.DraftID)
+		if err != nil {
+			return err
+		}
+		if there {
+			drafts = append(drafts, d)
+		}
+	case h.ExpiresAt != nil: // a create may have been tried
+		if drafts, err = s.shopify.FindDrafts(ctx, shopID, holdID); err != nil {
+			return err
+		}
+	}
+	for _, d := range drafts {
+		if d.Completed {
+			return s.MarkSold(ctx, shopID, holdID, d.OrderID)
+		}
+	}
+	for _, d := range drafts {
+		if err := s.point(ctx, "draft_delete", "before"); err != nil {
+			return err
+		}
+		if err := s.shopify.DeleteDraft(ctx, shopID, d.ID); err != nil {
+			return err
+		}
+		if err := s.point(ctx, "draft_delete", "after"); err != nil {
+			return err
+		}
+	}
+	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if err := s.confirmRelease(ctx, tx, shopID, holdID); err != nil {
+			return err
+		}
+		return s.point(ctx, "release_commit", "before")
+	})
+	if err != nil {
+		return err
+	}
+	return s.point(ctx, "release_commit", "after")
+}
+
+func (s *Service) confirmRelease(ctx context.Context, tx pgx.Tx, shopID, holdID int64) error {
+	now := s.now()
+	var restock, offer, entry, variantID int64
+	var reason string
+	var unheard bool // ended before its shopper could pay, through no act of theirs
+	err := tx.QueryRow(ctx, `
+		UPDATE holds SET state = reason, ended_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'releasing'
+		RETURNING restock_id, offer_id, entry_id, variant_id, reason, reason = 'refused' OR (activated_at IS NULL AND NOT by_shopper)`,
+		shopID, holdID, now).Scan(&restock, &offer, &entry, &variantID, &reason, &unheard)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // somebody else was there
+	}
+	if err != nil {
+		return err
+	}
+	returned := `UPDATE restocks SET live = live - 1, available = available + 1, rose = rose + 1 WHERE shop_id = $1 AND id = $2`
+	if reason == "refused" { // Shopify had no unit: there is none to return
+		returned = `UPDATE restocks SET live = live - 1, withdrawn = withdrawn + 1, fell = fell + 1 WHERE shop_id = $1 AND id = $2`
+	}
+	if _, err := tx.Exec(ctx, returned, shopID, restock); err != nil {
+		return err
+	}
+	if unheard {
+		if _, err := tx.Exec(ctx, `UPDATE offers SET state = 'missed' WHERE shop_id = $1 AND id = $2 AND state = 'claimed'`, shopID, offer); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, `UPDATE entries SET state = 'waiting' WHERE shop_id = $1 AND id = $2 AND state = 'holding'`, shopID, entry); err != nil {
+		return err
+	}
+	return s.hint(ctx, tx, shopID, variantID)
+}
+
+// MarkSold records that a hold was paid. A hold that had ended unsold was paid late: then its entry is
+// sold, it keeps paid_late_at and the merchant is told, and no counter changes, since its unit was returned
+// already; the next observe finds it missing. Marking twice changes nothing.
+func (s *Service) MarkSold(ctx context.Context, shopID, holdID, orderID int64) error {
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		now := s.now()
+		var order *int64
+		if orderID != 0 {
+			order = &orderID
+		}
+		var restock, entry, variantID int64
+		err := tx.QueryRow(ctx, `
+			UPDATE holds SET state = 'sold', ended_at = $3, order_id = $4
+			WHERE shop_id = $1 AND id = $2 AND state IN ('securing', 'active', 'releasing')
+			RETURNING restock_id, entry_id, variant_id`, shopID, holdID, now, order).Scan(&restock, &entry, &variantID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return s.paidLate(ctx, tx, shopID, holdID, order, now)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE restocks SET live = live - 1, sold = sold + 1, fell = fell + 1 WHERE shop_id = $1 AND id = $2`, shopID, restock); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `UPDATE entries SET state = 'sold', ended_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'holding'`, shopID, entry, now); err != nil {
+			return err
+		}
+		return s.hint(ctx, tx, shopID, variantID)
+	})
+	if err != nil {
+		return fmt.Errorf("mark hold %d sold: %w", holdID, err)
+	}
+	return nil
+}
+
+func (s *Service) paidLate(ctx context.Context, tx pgx.Tx, shopID, holdID int64, order *int64, now time.Time) error {
+	var entry, variantID int64
+	err := tx.QueryRow(ctx, `
+		UPDATE holds SET paid_late_at = $3, order_id = $4
+		WHERE shop_id = $1 AND id = $2 AND state IN ('expired', 'released', 'refused') AND paid_late_at IS NULL
+		RETURNING entry_id, variant_id`, shopID, holdID, now, order).Scan(&entry, &variantID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // sold already, or known to be late
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.startRelease(ctx, tx, shopID, `entry_id = ANY ($4)`, []int64{entry}, "released", false); err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		WITH gone AS (
+			UPDATE offers SET state = 'withdrawn', ended_at = $3 WHERE shop_id = $1 AND entry_id = $2 AND state = 'open' RETURNING id
+		), unsent AS (
+			UPDATE messages m SET state = 'cancelled', reason = 'bought already' FROM gone WHERE m.shop_id = $1 AND m.offer_id = gone.id AND m.state = 'pending'
+		)
+		UPDATE entries SET state = 'sold', ended_at = $3 WHERE shop_id = $1 AND id = $2 AND state IN ('waiting', 'offered', 'holding')`, shopID, entry, now)
+	if err != nil {
+		return err
+	}
+	if err := s.note(ctx, tx, shopID, "paid_late", fmt.Sprintf("hold %d", holdID),
+		"An order was paid after its hold had ended, when its unit may have been offered to somebody else. Check that you can fulfil it."); err != nil {
+		return err
+	}
+	return s.hint(ctx, tx, shopID, variantID)
+}
+
+// Reconcile lists our drafts and puts right what was missed: a draft that no hold owns is deleted (a
+// create whose answer was lost and whose lookup came too early leaves one, reserving a unit for nobody), a
+// paid one is marked sold, and an active hold whose draft is gone is released.
+func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
+	seen := map[int64]bool{}
+	for after := ""; ; {
+		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, after)
+		if err != nil {
+			return fmt.Errorf("reconcile: %w", s.shopifyTrouble(ctx, shopID, err))
+		}
+		for _, d := range drafts {
+			seen[d.ID] = true
+			if err := s.reconcileDraft(ctx, shopID, d); err != nil {
+				return fmt.Errorf("reconcile draft %d: %w", d.ID, s.shopifyTrouble(ctx, shopID, err))
+			}
+		}
+		if next == "" {
+			break
+		}
+		after = next
+	}
+	rows, _ := s.db.Query(ctx, `SELECT draft_id FROM holds WHERE shop_id = $1 AND state = 'active' ORDER BY id`, shopID)
+	active, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	for _, draft := range active {
+		if seen[draft] {
+			continue
+		}
+		// The index behind the listing may lag: only a read by id says that a draft is gone.
+		d, there, err := s.shopify.ReadDraft(ctx, shopID, draft)
+		if err == nil && there {
+			err = s.reconcileDraft(ctx, shopID, d)
+		} else if err == nil {
+			err = s.draftGone(ctx, shopID, draft)
+		}
+		if err != nil {
+			return fmt.Errorf("reconcile draft %d: %w", draft, s.shopifyTrouble(ctx, shopID, err))
+		}
+	}
+	return nil
+}
+
+// reconcileDraft puts one of our drafts right, as it is now.
+func (s *Service) reconcileDraft(ctx context.Context, shopID int64, d Draft) error {
+	if d.HoldID == 0 {
+		return nil // not ours
+	}
+	h, err := s.loadHold(ctx, shopID, d.HoldID)
+	if errors.Is(err, ErrNotFound) {
+		return nil // another installation's, perhaps: nobody here knows it
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case h.DraftID != nil && *h.DraftID == d.ID && d.Completed:
+		return s.MarkSold(ctx, shopID, h.ID, d.OrderID)
+	case h.owns(d.ID):
+		return nil
+	case d.Completed:
+		return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+			return s.note(ctx, tx, shopID, "stray_draft_paid", fmt.Sprintf("draft %d", d.ID),
+				"A draft order that was meant to be deleted was paid. Check the order: its unit may be promised to somebody else.")
+		})
+	}
+	if err := s.shopify.DeleteDraft(ctx, shopID, d.ID); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error { return s.hint(ctx, tx, shopID, h.VariantID) })
+}
+
+// owns says whether a draft may be this hold's: it is recorded and the hold has not ended unsold, or the
+// hold is still being secured and may yet take it.
+func (h hold) owns(draftID int64) bool {
+	if h.DraftID == nil {
+		return h.State == "securing"
+	}
+	return *h.DraftID == draftID && h.State != "expired" && h.State != "released" && h.State != "refused"
+}
+
+// draftGone releases the hold whose draft was deleted by somebody else. One that was never active is
+// refused: its shopper was promised nothing yet.
+func (s *Service) draftGone(ctx context.Context, shopID, draftID int64) error {
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			UPDATE holds SET state = 'releasing', reason = CASE state WHEN 'securing' THEN 'refused' ELSE 'released' END
+			WHERE shop_id = $1 AND draft_id = $2 AND state IN ('securing', 'active') RETURNING id`, shopID, draftID)
+		return s.queueReleases(ctx, tx, shopID, rows)
+	})
+}

@@ -1,0 +1,351 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"holdfast/app/shop"
+)
+
+const (
+	// sendingSpan is how long a message may stand in sending before its outcome counts as unknown. It is
+	// longer than any send may take.
+	sendingSpan = SendTimeout + 10*time.Second
+	// lookAgain is how long after a send whose outcome is unknown the provider's list is believed when it
+	// does not have the message.
+	lookAgain = time.Minute
+	// maxAttempts bounds how often one message is sent whose first outcome stayed unknown: the same link,
+	// once more.
+	maxAttempts = 2
+)
+
+// notice is a message with all that its last checks look at.
+type notice struct {
+	Outgoing
+	State      string
+	SendingAt  *time.Time
+	ProviderID *string
+	ContactKey string
+	EntryState string
+	OfferState string
+	LapsesAt   time.Time
+	Window     int // minutes
+	OnSale     bool
+	Installed  bool
+	EntryID    int64
+	OfferID    int64
+	ContactID  int64
+	VariantID  int64
+	Attempts   int
+}
+
+func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messageID int64, lock string) (notice, error) {
+	n := notice{Outgoing: Outgoing{ShopID: shopID, MessageID: messageID}}
+	rows, err := q.Query(ctx, `
+		SELECT m.state, m.attempts, m.sending_at, m.provider_id, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
+		       o.id, o.state, o.lapses_at, o.window_minutes, v.id, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
+		       s.state = 'installed', s.name, t.reply_to
+		FROM messages m
+		JOIN contacts c ON c.shop_id = m.shop_id AND c.id = m.contact_id
+		JOIN offers o ON o.shop_id = m.shop_id AND o.id = m.offer_id
+		JOIN entries e ON e.shop_id = m.shop_id AND e.id = m.entry_id
+		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id
+		JOIN shops s ON s.id = m.shop_id
+		JOIN settings t ON t.shop_id = m.shop_id
+		WHERE m.shop_id = $1 AND m.id = $2 `+lock, shopID, messageID)
+	if err != nil {
+		return n, err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		if rows.Err() != nil {
+			return n, rows.Err()
+		}
+		return n, ErrNotFound
+	}
+	err = rows.Scan(&n.State, &n.Attempts, &n.SendingAt, &n.ProviderID, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
+		&n.OfferID, &n.OfferState, &n.LapsesAt, &n.Window, &n.VariantID, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
+		&n.Installed, &n.ShopName, &n.ReplyTo)
+	n.Outgoing.Window = time.Duration(n.Window) * time.Minute
+	n.Outgoing.Attempt = n.Attempts
+	if n.SendingAt != nil {
+		n.AttemptedAt = *n.SendingAt
+	}
+	n.ReserveToken = s.keys.Token(shop.Reserve, n.OfferID)
+	n.UnsubscribeToken = s.keys.Token(shop.Unsubscribe, n.ContactID)
+	n.PlaceToken = s.keys.Token(shop.Place, n.EntryID)
+	return n, err
+}
+
+// Notify sends a message, at most once: the intent to send is committed before the call, so that a process
+// that dies in between leaves a message of unknown outcome, not one that looks unsent. Nobody is told
+// twice by it. Where the provider can be asked (texts), it is, and the message is sent once more with the
+// same link only when the provider does not have it a minute later; a mail of unknown outcome is not sent
+// again, since a second notice is worse than a late one: its offer lapses and the unit goes on.
+//
+// The last checks are made in the step that sends (promise 6): the offer is open and not overdue, the
+// entry still offered, the contact not suppressed, the variant on sale, the shop installed. A message that
+// fails them is cancelled with the reason.
+//
+// It returns ErrLater when it should soon be run again, *Throttled when not before some time.
+func (s *Service) Notify(ctx context.Context, shopID, messageID int64) error {
+	n, err := s.loadNotice(ctx, s.db, shopID, messageID, "")
+	if err != nil {
+		return fmt.Errorf("notify %d: %w", messageID, err)
+	}
+	now := s.now()
+	switch n.State {
+	case "sending":
+		if now.Sub(*n.SendingAt) < sendingSpan {
+			return ErrLater // somebody else is sending it, or died doing so
+		}
+		if err := s.Abandoned(ctx, shopID, messageID); err != nil {
+			return err
+		}
+		return s.Notify(ctx, shopID, messageID)
+	case "unknown":
+		again, err := s.lookFor(ctx, n)
+		if err != nil || !again {
+			return err
+		}
+	case "pending":
+	default:
+		return nil
+	}
+	ready, err := s.startSending(ctx, shopID, messageID)
+	if err != nil {
+		return fmt.Errorf("notify %d: %w", messageID, err)
+	}
+	if ready == nil {
+		return nil
+	}
+	if err := s.point(ctx, "send", "before"); err != nil {
+		return err
+	}
+	provider, sendErr := s.sender.Send(ctx, ready.Outgoing)
+	if err := s.point(ctx, "send", "after"); err != nil {
+		return err
+	}
+	// What was sent is recorded even if the job's time is up.
+	return s.sent(context.WithoutCancel(ctx), *ready, provider, sendErr)
+}
+
+// Abandoned says that whoever was sending a message is gone: its outcome is unknown.
+func (s *Service) Abandoned(ctx context.Context, shopID, messageID int64) error {
+	_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', reason = 'the process ended while it was being sent' WHERE shop_id = $1 AND id = $2 AND state = 'sending'`, shopID, messageID)
+	if err != nil {
+		return fmt.Errorf("abandon message %d: %w", messageID, err)
+	}
+	return nil
+}
+
+// lookFor asks the provider about a message of unknown outcome. It returns true when the message may be
+// sent again, nil and false when it is settled, ErrLater when the provider's answer is not final yet.
+func (s *Service) lookFor(ctx context.Context, n notice) (again bool, err error) {
+	id, found, known, err := s.sender.Find(ctx, n.Outgoing)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("look for message %d: %w", n.MessageID, err)
+	case found:
+		return false, s.accepted(ctx, n, id)
+	case !known || n.Attempts >= maxAttempts:
+		return false, nil
+	case s.now().Sub(*n.SendingAt) < lookAgain:
+		return false, ErrLater
+	}
+	return true, nil
+}
+
+// startSending makes the last checks and commits the intent to send. It returns nil when there is nothing
+// to send: somebody else was there, or a check failed and the message is cancelled.
+func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*notice, error) {
+	var ready *notice
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		// The offer is locked before its message is touched: an observe that withdraws it comes wholly
+		// before or wholly after.
+		n, err := s.loadNotice(ctx, tx, shopID, messageID, "FOR SHARE OF o")
+		if err != nil {
+			return err
+		}
+		if n.State != "pending" && n.State != "unknown" {
+			return nil // somebody else was there
+		}
+		now := s.now()
+		var suppressed bool
+		err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM suppressions WHERE shop_id = $1 AND channel = $2 AND contact_hash = ANY ($3))`,
+			shopID, n.Channel, s.keys.Hashes(shopID, string(n.Channel), n.ContactKey)).Scan(&suppressed)
+		if err != nil {
+			return err
+		}
+		var why string
+		switch {
+		case suppressed:
+			why = "opted out"
+		case n.OfferState != "open" || n.EntryState != Offered:
+			why = "the offer ended before it was sent"
+		case !n.LapsesAt.After(now):
+			why = "its time was over before it could be sent"
+		case !n.OnSale:
+			why = "the variant is not on sale"
+		case !n.Installed:
+			why = "the app was uninstalled"
+		}
+		if why != "" {
+			return s.cancel(ctx, tx, n, why)
+		}
+		tag, err := tx.Exec(ctx, `
+			UPDATE messages SET state = 'sending', attempts = attempts + 1, sending_at = $3, reason = NULL, error_code = NULL
+			WHERE shop_id = $1 AND id = $2 AND state = $4 AND attempts = $5`, shopID, messageID, now, n.State, n.Attempts)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		n.Attempts++
+		n.Attempt, n.AttemptedAt = n.Attempts, now
+		ready = &n
+		return nil
+	})
+	return ready, err
+}
+
+// cancel ends a message that must not be sent. The unit goes on: an offer that is still open for a variant
+// that went off sale is withdrawn. (A suppression has ended its entries itself.)
+func (s *Service) cancel(ctx context.Context, tx pgx.Tx, n notice, why string) error {
+	tag, err := tx.Exec(ctx, `UPDATE messages SET state = 'cancelled', reason = $3 WHERE shop_id = $1 AND id = $2 AND state = 'pending'`, n.ShopID, n.MessageID, why)
+	if err != nil || tag.RowsAffected() == 0 || n.OfferState != "open" {
+		return err
+	}
+	return s.endOffers(ctx, tx, n.ShopID, []int64{n.OfferID}, "withdrawn")
+}
+
+// sent records what became of a send.
+func (s *Service) sent(ctx context.Context, n notice, provider string, sendErr error) error {
+	if sendErr == nil {
+		return s.accepted(ctx, n, provider)
+	}
+	var fault *SendError
+	if !errors.As(sendErr, &fault) {
+		fault = &SendError{Outcome: Unknown, Why: sendErr.Error()}
+	}
+	switch fault.Outcome {
+	case Retry, ShopFault:
+		err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `UPDATE messages SET state = 'pending', error_code = nullif($3, ''), reason = $4 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`,
+				n.ShopID, n.MessageID, fault.Code, fault.Why)
+			if err != nil || fault.Outcome != ShopFault {
+				return err
+			}
+			return s.note(ctx, tx, n.ShopID, "sender", string(n.Channel), "Messages by "+string(n.Channel)+" are not accepted: "+fault.Why)
+		})
+		if err != nil {
+			return fmt.Errorf("message %d: %w", n.MessageID, err)
+		}
+		if fault.After > 0 {
+			return &Throttled{After: fault.After}
+		}
+		return fmt.Errorf("message %d: %w", n.MessageID, sendErr)
+	case Unknown:
+		_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', error_code = nullif($3, ''), reason = $4 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`,
+			n.ShopID, n.MessageID, fault.Code, fault.Why)
+		if err != nil {
+			return fmt.Errorf("message %d: %w", n.MessageID, err)
+		}
+		return ErrLater
+	}
+	return s.failed(ctx, n, fault.Outcome, fault.Code, fault.Why)
+}
+
+// accepted records that the provider has the message. The offer's window is counted from now, and never
+// ends later than it was going to.
+func (s *Service) accepted(ctx context.Context, n notice, provider string) error {
+	now := s.now()
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE offers SET lapses_at = least(lapses_at, $3::timestamptz + make_interval(mins => window_minutes)) WHERE shop_id = $1 AND id = $2 AND state = 'open'`, n.ShopID, n.OfferID, now)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			UPDATE messages SET state = 'accepted', provider_id = nullif($3, ''), accepted_at = $4, reason = NULL, error_code = NULL
+			WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown')`, n.ShopID, n.MessageID, provider, now)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("message %d: %w", n.MessageID, err)
+	}
+	return nil
+}
+
+// failed records a message that will never arrive. Its offer ends at once, so that the unit goes on, and
+// counts as told: otherwise a person who cannot be reached would be served first, for ever. A dead address
+// and an opt-out that the provider knows of are suppressed, too.
+func (s *Service) failed(ctx context.Context, n notice, outcome Outcome, code, why string) error {
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if err := s.endOffers(ctx, tx, n.ShopID, []int64{n.OfferID}, "lapsed"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			UPDATE messages SET state = 'failed', error_code = nullif($3, ''), reason = $4
+			WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown', 'accepted')`, n.ShopID, n.MessageID, code, why)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("message %d: %w", n.MessageID, err)
+	}
+	reason := map[Outcome]string{DeadAddr: Bounced, OptedOut: Stop}[outcome]
+	if reason == "" {
+		return nil
+	}
+	return s.suppress(ctx, n.ShopID, Address{Channel: n.Channel, Key: n.ContactKey, Send: n.To}, reason)
+}
+
+// Delivery is what a provider reports of a message after it was accepted.
+type Delivery struct {
+	MessageID  int64   // ours, when the report carries it; else 0
+	ProviderID string  // the provider's
+	Status     string  // accepted, delivered or failed
+	Outcome    Outcome // of a failed one: DeadAddr, OptedOut, GiveUp or ShopFault
+	Code, Why  string
+}
+
+// Delivered records a provider's report. Reports may be late, doubled and out of order, and may come before
+// the send has returned: a message only ever moves forward. A report of a message that this shop does
+// not have is ignored.
+func (s *Service) Delivered(ctx context.Context, shopID int64, d Delivery) error {
+	var id int64
+	err := s.db.QueryRow(ctx, `
+		SELECT id FROM messages WHERE shop_id = $1 AND ((id = $2 AND (provider_id IS NULL OR provider_id = $3)) OR ($3 <> '' AND provider_id = $3)) ORDER BY id LIMIT 1`,
+		shopID, d.MessageID, d.ProviderID).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delivery report: %w", err)
+	}
+	n, err := s.loadNotice(ctx, s.db, shopID, id, "")
+	if err != nil {
+		return fmt.Errorf("delivery report: %w", err)
+	}
+	switch d.Status {
+	case "failed":
+		if n.State == "delivered" || n.State == "failed" {
+			return nil
+		}
+		return s.failed(ctx, n, d.Outcome, d.Code, d.Why)
+	case "accepted", "delivered":
+		if n.State == "sending" || n.State == "unknown" {
+			if err := s.accepted(ctx, n, d.ProviderID); err != nil {
+				return err
+			}
+		}
+		if d.Status == "delivered" {
+			_, err = s.db.Exec(ctx, `UPDATE messages SET state = 'delivered' WHERE shop_id = $1 AND id = $2 AND state = 'accepted'`, shopID, id)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delivery report: %w", err)
+	}
+	return nil
+}

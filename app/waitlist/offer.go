@@ -1,0 +1,260 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"holdfast/app/shop"
+)
+
+// Offer is what the reserve page and its status show.
+type Offer struct {
+	ShopID   int64
+	ShopName string
+	Locale   string
+	Item     Item
+	// State is open, securing, held, gone, lapsed, passed, sold, expired or left. (The page has one more,
+	// invalid, for a link that is none.)
+	State       string
+	Until       time.Time // of the offer when open, of the hold when held; else zero
+	HoldMinutes int       // how long a press holds the unit
+	CheckoutURL string    // only when held
+	Place       int       // position in the queue when the entry is waiting again; else 0
+	PlaceToken  string
+	Now         time.Time     // the server's time
+	Retry       time.Duration // when to look again
+}
+
+// pressed is an offer with what hangs on it, read in one statement.
+type pressed struct {
+	ShopID, RestockID, OfferID, EntryID int64
+
+	OfferState string
+	LapsesAt   time.Time
+	EntryState string
+	HoldID     *int64
+	HoldState  *string
+	Reason     *string
+	ExpiresAt  *time.Time
+	InvoiceURL *string
+}
+
+// newest reads the newest offer of the entry and restock that a reserve token names. A token carries the
+// id of one offer; when that was missed and the entry was offered a unit again in the same restock, the
+// old link shows the new offer.
+func (s *Service) newest(ctx context.Context, token string) (pressed, Offer, error) {
+	var p pressed
+	var o Offer
+	id, err := s.keys.ParseToken(shop.Reserve, token)
+	if err != nil {
+		return p, o, err
+	}
+	err = s.db.QueryRow(ctx, `
+		SELECT n.shop_id, n.restock_id, n.id, n.entry_id, n.state, n.lapses_at, e.state,
+		       h.id, h.state, h.reason, h.expires_at, h.invoice_url,
+		       s.name, e.locale, `+placeOf+`, coalesce(h.hold_minutes, t.hold_minutes), `+itemColumns+`
+		FROM offers o
+		JOIN LATERAL (SELECT * FROM offers n WHERE n.shop_id = o.shop_id AND n.entry_id = o.entry_id AND n.restock_id = o.restock_id ORDER BY n.id DESC LIMIT 1) n ON true
+		JOIN entries e ON e.shop_id = n.shop_id AND e.id = n.entry_id
+		JOIN shops s ON s.id = n.shop_id
+		JOIN settings t ON t.shop_id = n.shop_id
+		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id
+		LEFT JOIN holds h ON h.shop_id = n.shop_id AND h.offer_id = n.id
+		WHERE o.id = $1`, id).Scan(append([]any{&p.ShopID, &p.RestockID, &p.OfferID, &p.EntryID, &p.OfferState, &p.LapsesAt, &p.EntryState,
+		&p.HoldID, &p.HoldState, &p.Reason, &p.ExpiresAt, &p.InvoiceURL,
+		&o.ShopName, &o.Locale, &o.Place, &o.HoldMinutes}, o.Item.fields()...)...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return p, o, ErrInvalidLink
+	}
+	if err != nil {
+		return p, o, fmt.Errorf("read offer: %w", err)
+	}
+	o.ShopID, o.Now = p.ShopID, s.now()
+	o.PlaceToken = s.keys.Token(shop.Place, p.EntryID)
+	o.State, o.Retry = p.show(o.Now)
+	switch o.State {
+	case "open":
+		o.Until = p.LapsesAt
+	case "held":
+		o.Until, o.CheckoutURL = *p.ExpiresAt, *p.InvoiceURL
+	}
+	return p, o, nil
+}
+
+// show says what its shopper sees of an offer, and when to look again. What is ending is shown as ended.
+func (p pressed) show(now time.Time) (string, time.Duration) {
+	const soon, later = 2 * time.Second, 15 * time.Second
+	switch {
+	case p.EntryState == Sold:
+		return "sold", later
+	case p.EntryState == Left || p.EntryState == Suppressed:
+		return "left", later
+	case p.HoldState == nil && p.OfferState == "open":
+		if p.LapsesAt.After(now) {
+			return "open", later
+		}
+		return "lapsed", later
+	case p.HoldState == nil && (p.OfferState == "missed" || p.OfferState == "withdrawn"):
+		return "gone", later
+	case p.HoldState == nil:
+		return p.OfferState, later // lapsed or passed
+	}
+	state := *p.HoldState
+	if state == "releasing" {
+		state = *p.Reason
+	}
+	switch state {
+	case "securing", "active":
+		if p.ExpiresAt != nil && !p.ExpiresAt.After(now) {
+			return "expired", soon
+		}
+		if state == "securing" {
+			return "securing", soon
+		}
+		return "held", later
+	case "refused":
+		return "gone", later
+	case "released":
+		return "passed", later
+	}
+	return state, later // sold or expired
+}
+
+// Look shows the newest offer of a reserve link, or returns ErrInvalidLink. It changes nothing.
+func (s *Service) Look(ctx context.Context, token string) (Offer, error) {
+	_, o, err := s.newest(ctx, token)
+	return o, err
+}
+
+// Claim is the press: it takes one unit from the counter and makes the hold, or the offer is missed and
+// the place is kept. A press that was made before shows the same hold, and an offer that is over is left as
+// it is. The offer is returned as it then stands; ErrInvalidLink for a link that is none.
+func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
+	p, o, err := s.newest(ctx, token)
+	if err != nil || o.State != "open" {
+		return o, err
+	}
+	if err := s.claim(ctx, p.ShopID, p.RestockID, []int64{p.OfferID}); err != nil {
+		return o, err
+	}
+	return s.Look(ctx, token)
+}
+
+// claim commits k presses on one restock together, in press order, as one conditional statement behind the
+// restock's lock: of the offers that are open and not overdue, as many as there are units become holds,
+// the others are missed. It touches neither rose nor fell, so a burst of presses never disturbs an
+// observe. Securing is queued with it.
+func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []int64) error {
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT FROM restocks WHERE shop_id = $1 AND id = $2 FOR UPDATE`, shopID, restockID); err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, `
+			WITH r AS MATERIALIZED (
+				SELECT available FROM restocks WHERE shop_id = $1 AND id = $2
+			), locked AS MATERIALIZED (
+				SELECT o.id, o.entry_id, p.ord FROM unnest($3::bigint[]) WITH ORDINALITY p(id, ord)
+				JOIN offers o ON o.shop_id = $1 AND o.id = p.id
+				WHERE o.restock_id = $2 AND o.state = 'open' AND o.lapses_at > $4
+				ORDER BY p.ord FOR UPDATE OF o
+			), ranked AS (
+				SELECT id, entry_id, ord, row_number() OVER (ORDER BY ord) AS n FROM locked
+			), done AS (
+				UPDATE offers o SET state = CASE WHEN k.n <= r.available THEN 'claimed' ELSE 'missed' END, ended_at = $4
+				FROM ranked k CROSS JOIN r WHERE o.shop_id = $1 AND o.id = k.id AND o.state = 'open'
+				RETURNING o.id, o.entry_id, o.state, k.ord
+			), held AS (
+				INSERT INTO holds (shop_id, restock_id, offer_id, entry_id, variant_id, state, hold_minutes, claimed_at)
+				SELECT $1, $2, d.id, d.entry_id, e.variant_id, 'securing', t.hold_minutes, $4
+				FROM done d JOIN entries e ON e.shop_id = $1 AND e.id = d.entry_id JOIN settings t ON t.shop_id = $1
+				WHERE d.state = 'claimed' ORDER BY d.ord
+				RETURNING id
+			), counted AS (
+				UPDATE restocks SET available = available - (SELECT count(*) FROM held), live = live + (SELECT count(*) FROM held)
+				WHERE shop_id = $1 AND id = $2 AND EXISTS (SELECT FROM held)
+			), moved AS (
+				UPDATE entries e SET state = CASE d.state WHEN 'claimed' THEN 'holding' ELSE 'waiting' END
+				FROM done d WHERE e.shop_id = $1 AND e.id = d.entry_id AND e.state = 'offered'
+				RETURNING e.variant_id, d.state
+			)
+			SELECT 'held', id FROM held UNION ALL SELECT DISTINCT 'missed', variant_id FROM moved WHERE state = 'missed' ORDER BY 1, 2`,
+			shopID, restockID, offers, s.now())
+		var what string
+		var id int64
+		var jobs []river.InsertManyParams
+		var missed []int64
+		_, err := pgx.ForEachRow(rows, []any{&what, &id}, func() error {
+			if what == "held" {
+				jobs = append(jobs, river.InsertManyParams{Args: SecureJob{ShopID: shopID, HoldID: id}})
+			} else {
+				missed = append(missed, id)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := s.queue(ctx, tx, jobs); err != nil {
+			return err
+		}
+		if err := s.hint(ctx, tx, shopID, missed...); err != nil {
+			return err
+		}
+		return s.point(ctx, "claim_commit", "before")
+	})
+	if err != nil {
+		return fmt.Errorf("claim on restock %d: %w", restockID, err)
+	}
+	return s.point(ctx, "claim_commit", "after")
+}
+
+// Pass is "no thanks": an open offer ends, or a live hold is released. The entry keeps its place; whoever
+// passes is not told again in this restock. Anything else is left as it is. The offer is returned as it then
+// stands; ErrInvalidLink for a link that is none.
+func (s *Service) Pass(ctx context.Context, token string) (Offer, error) {
+	p, o, err := s.newest(ctx, token)
+	if err != nil {
+		return o, err
+	}
+	switch o.State {
+	case "open":
+		err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+			return s.endOffers(ctx, tx, p.ShopID, []int64{p.OfferID}, "passed")
+		})
+	case "securing", "held":
+		err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+			return s.startRelease(ctx, tx, p.ShopID, `id = ANY ($4)`, []int64{*p.HoldID}, "released", true)
+		})
+	default:
+		return o, nil
+	}
+	if err != nil {
+		return o, fmt.Errorf("pass: %w", err)
+	}
+	return s.Look(ctx, token)
+}
+
+// endOffers ends open offers, by time or by their shopper; their entries wait again, unsent messages are
+// cancelled, and the units are looked at.
+func (s *Service) endOffers(ctx context.Context, tx pgx.Tx, shopID int64, offers []int64, to string) error {
+	rows, _ := tx.Query(ctx, `
+		WITH ended AS (
+			UPDATE offers SET state = $3, ended_at = $4 WHERE shop_id = $1 AND id = ANY ($2) AND state = 'open' RETURNING id, entry_id, restock_id
+		), unsent AS (
+			UPDATE messages m SET state = 'cancelled', reason = 'the offer ended before it was sent' FROM ended
+			WHERE m.shop_id = $1 AND m.offer_id = ended.id AND m.state = 'pending'
+		), moved AS (
+			UPDATE entries e SET state = 'waiting' FROM ended WHERE e.shop_id = $1 AND e.id = ended.entry_id AND e.state = 'offered'
+		)
+		SELECT DISTINCT r.variant_id FROM ended JOIN restocks r ON r.shop_id = $1 AND r.id = ended.restock_id`, shopID, offers, to, s.now())
+	variants, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("end offers: %w", err)
+	}
+	return s.hint(ctx, tx, shopID, variants...)
+}

@@ -1,0 +1,159 @@
+package waitlist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+)
+
+const (
+	// sweepChunk is how many rows one transaction of the sweep takes.
+	sweepChunk = 500
+	// reconcileEvery is how often a shop's drafts are listed.
+	reconcileEvery = 10 * time.Minute
+)
+
+// Sweep ends what time has ended and tidies up, for every shop with something due: offers lapse, holds
+// start their release, entries reach the end of their time-to-live, rises that have settled and stock that
+// was not read for 5 minutes are observed, and drafts are reconciled. It runs every 30 seconds and may run
+// twice at once: rows are taken with SKIP LOCKED, and every change names the state it leaves (promise 7).
+//
+// The faults of one shop do not keep the others waiting; they are returned together.
+func (s *Service) Sweep(ctx context.Context) error {
+	now := s.now()
+	rows, _ := s.db.Query(ctx, `
+		SELECT shop_id FROM offers WHERE state = 'open' AND lapses_at <= $1
+		UNION SELECT shop_id FROM holds WHERE state IN ('securing', 'active') AND expires_at <= $1
+		UNION SELECT shop_id FROM holds WHERE state = 'securing' AND expires_at IS NULL AND claimed_at <= $2
+		UNION SELECT shop_id FROM entries WHERE state = 'waiting' AND expires_at <= $1
+		UNION SELECT shop_id FROM variants WHERE rise_since IS NOT NULL
+		UNION SELECT shop_id FROM restocks WHERE state <> 'closed'
+		UNION SELECT shop_id FROM entries WHERE state = 'waiting'
+		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1`, now, now.Add(-unclockedSpan))
+	shops, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	var faults []error
+	for _, shopID := range shops {
+		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepEntries, s.sweepVariants, s.sweepShop} {
+			for {
+				n, err := step(ctx, shopID, now)
+				if err != nil {
+					faults = append(faults, fmt.Errorf("sweep shop %d: %w", shopID, err))
+				}
+				if err != nil || n < sweepChunk {
+					break
+				}
+			}
+		}
+	}
+	// What limits and counts by day is not needed longer.
+	if _, err := s.db.Exec(ctx, `DELETE FROM tap_limits WHERE window_start < $1`, now.Add(-48*time.Hour)); err != nil {
+		faults = append(faults, fmt.Errorf("sweep tap limits: %w", err))
+	}
+	if _, err := s.db.Exec(ctx, `DELETE FROM demand WHERE day < $1`, now.AddDate(0, 0, -30)); err != nil {
+		faults = append(faults, fmt.Errorf("sweep demand: %w", err))
+	}
+	return errors.Join(faults...)
+}
+
+// sweepOffers ends overdue offers: lapsed when their message was or may have been sent, withdrawn when it
+// never was, so that its person may be told later in the same restock.
+func (s *Service) sweepOffers(ctx context.Context, shopID int64, now time.Time) (int, error) {
+	due := 0
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			SELECT o.id, EXISTS (SELECT FROM messages m WHERE m.shop_id = o.shop_id AND m.offer_id = o.id AND m.state NOT IN ('pending', 'cancelled')) AS told
+			FROM offers o WHERE o.shop_id = $1 AND o.state = 'open' AND o.lapses_at <= $2
+			ORDER BY o.lapses_at, o.id LIMIT $3 FOR UPDATE OF o SKIP LOCKED`, shopID, now, sweepChunk)
+		var id int64
+		var told bool
+		ended := map[bool][]int64{}
+		if _, err := pgx.ForEachRow(rows, []any{&id, &told}, func() error {
+			ended[told] = append(ended[told], id)
+			due++
+			return nil
+		}); err != nil {
+			return err
+		}
+		for told, to := range map[bool]string{true: "lapsed", false: "withdrawn"} {
+			if len(ended[told]) == 0 {
+				continue
+			}
+			if err := s.endOffers(ctx, tx, shopID, ended[told], to); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return due, err
+}
+
+// sweepHolds starts the release of holds whose time is over, and of those that never got their clock.
+func (s *Service) sweepHolds(ctx context.Context, shopID int64, now time.Time) (int, error) {
+	due := 0
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			SELECT id FROM holds
+			WHERE shop_id = $1 AND ((state IN ('securing', 'active') AND expires_at <= $2) OR (state = 'securing' AND expires_at IS NULL AND claimed_at <= $3))
+			ORDER BY id LIMIT $4 FOR UPDATE SKIP LOCKED`, shopID, now, now.Add(-unclockedSpan), sweepChunk)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		due = len(ids)
+		if due == 0 {
+			return nil
+		}
+		return s.startRelease(ctx, tx, shopID, `id = ANY ($4)`, ids, "expired", false)
+	})
+	return due, err
+}
+
+// sweepEntries ends waiting entries at the end of their time-to-live.
+func (s *Service) sweepEntries(ctx context.Context, shopID int64, now time.Time) (int, error) {
+	tag, err := s.db.Exec(ctx, `
+		UPDATE entries SET state = 'expired', ended_at = $2 WHERE shop_id = $1 AND state = 'waiting' AND id IN (
+			SELECT id FROM entries WHERE shop_id = $1 AND state = 'waiting' AND expires_at <= $2 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)`, shopID, now, sweepChunk)
+	return int(tag.RowsAffected()), err
+}
+
+// sweepVariants hints the variants whose rise has settled since they were last looked at, and those with a
+// queue or a restock whose stock was not read for 5 minutes: a lost webhook is found so, and what our own
+// work hid from a read.
+func (s *Service) sweepVariants(ctx context.Context, shopID int64, now time.Time) (int, error) {
+	hinted := 0
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			SELECT v.id FROM variants v JOIN settings t ON t.shop_id = v.shop_id JOIN shops s ON s.id = v.shop_id
+			WHERE v.shop_id = $1 AND s.state = 'installed' AND v.hint_seq = v.seen_seq AND (
+				(v.rise_since + make_interval(secs => t.settle_seconds) <= $2 AND v.observed_at < v.rise_since + make_interval(secs => t.settle_seconds))
+				OR ((v.observed_at IS NULL OR v.observed_at <= $3) AND (
+					EXISTS (SELECT FROM entries e WHERE e.shop_id = v.shop_id AND e.variant_id = v.id AND e.state = 'waiting')
+					OR EXISTS (SELECT FROM restocks r WHERE r.shop_id = v.shop_id AND r.variant_id = v.id AND r.state <> 'closed'))))
+			ORDER BY v.id LIMIT $4`, shopID, now, now.Add(-observedFresh), sweepChunk)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		hinted = len(ids)
+		return s.hint(ctx, tx, shopID, ids...)
+	})
+	return hinted, err
+}
+
+// sweepShop queues the reconcile that is due.
+func (s *Service) sweepShop(ctx context.Context, shopID int64, now time.Time) (int, error) {
+	return 0, pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE shops SET reconcile_at = $2 WHERE id = $1 AND state = 'installed' AND reconcile_at <= $3`, shopID, now.Add(reconcileEvery), now)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return s.queue(ctx, tx, []river.InsertManyParams{{Args: ReconcileJob{ShopID: shopID}}})
+	})
+}
