@@ -164,7 +164,7 @@ func (s *Service) lookFor(ctx context.Context, n notice) (again bool, err error)
 // to send: somebody else was there, or a check failed and the message is cancelled.
 func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*notice, error) {
 	var ready *notice
-	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	err := s.untilSettled(ctx, "start sending", func(tx pgx.Tx) error {
 		// The offer is locked before its message is touched: an observe that withdraws it comes wholly
 		// before or wholly after.
 		n, err := s.loadNotice(ctx, tx, shopID, messageID, "FOR SHARE OF o")
@@ -181,10 +181,14 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 		if err != nil {
 			return err
 		}
+		if suppressed {
+			if _, err := tx.Exec(ctx, `UPDATE messages SET state = 'cancelled', reason = 'opted out' WHERE shop_id = $1 AND id = $2 AND state = 'pending'`, shopID, messageID); err != nil {
+				return err
+			}
+			return s.endContact(ctx, tx, shopID, n.ContactID)
+		}
 		var why string
 		switch {
-		case suppressed:
-			why = "opted out"
 		case n.OfferState != "open" || n.EntryState != Offered:
 			why = "the offer ended before it was sent"
 		case !n.LapsesAt.After(now):
@@ -212,7 +216,7 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 }
 
 // cancel ends a message that must not be sent. The unit goes on: an offer that is still open for a variant
-// that went off sale is withdrawn. (A suppression has ended its entries itself.)
+// that went off sale is withdrawn.
 func (s *Service) cancel(ctx context.Context, tx pgx.Tx, n notice, why string) error {
 	tag, err := tx.Exec(ctx, `UPDATE messages SET state = 'cancelled', reason = $3 WHERE shop_id = $1 AND id = $2 AND state = 'pending'`, n.ShopID, n.MessageID, why)
 	if err != nil || tag.RowsAffected() == 0 || n.OfferState != "open" {

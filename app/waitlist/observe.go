@@ -472,8 +472,8 @@ func (s *Service) answer(ctx context.Context, shopID, restockID int64, restock s
 		if tag.RowsAffected() == 0 {
 			return ErrNotFound
 		}
-		_, err = tx.Exec(ctx, `UPDATE notes SET cleared_at = $3 WHERE shop_id = $1 AND kind = 'implausible' AND subject LIKE 'variant ' || $2::text || ':%' AND cleared_at IS NULL`,
-			shopID, variantID, s.now())
+		_, err = tx.Exec(ctx, `UPDATE notes SET cleared_at = $3 WHERE shop_id = $1 AND kind = 'implausible' AND starts_with(subject, $2) AND cleared_at IS NULL`,
+			shopID, fmt.Sprintf("variant %d:", variantID), s.now())
 		if err != nil {
 			return fmt.Errorf("answer restock %d: %w", restockID, err)
 		}

@@ -91,8 +91,13 @@ func (s *Service) suppress(ctx context.Context, shopID int64, a Address, reason 
 		if err != nil {
 			return err
 		}
-		return s.end(ctx, tx, shopID, `SELECT id, state FROM entries WHERE shop_id = $1 AND contact_id = $2 AND state IN ('waiting', 'offered', 'holding') ORDER BY id`, contact, Suppressed, true)
+		return s.endContact(ctx, tx, shopID, contact)
 	})
+}
+
+// endContact ends the live entries of a suppressed contact.
+func (s *Service) endContact(ctx context.Context, tx pgx.Tx, shopID, contactID int64) error {
+	return s.end(ctx, tx, shopID, `SELECT id, state FROM entries WHERE shop_id = $1 AND contact_id = $2 AND state IN ('waiting', 'offered', 'holding') ORDER BY id`, contactID, Suppressed, true)
 }
 
 // Lift takes back a suppression that the merchant put there. It returns ErrNotFound for any other: what

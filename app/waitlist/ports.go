@@ -18,8 +18,6 @@ type Shopify interface {
 	ReadVariants(ctx context.Context, shopID int64, ids []int64, locations []int64) (map[int64]VariantReading, error)
 	// FindVariants finds the variants that carry a SKU, at most two.
 	FindVariants(ctx context.Context, shopID int64, sku string) ([]VariantReading, error)
-	// VariantsOf returns the ids of the variants of inventory items, or of products, that exist.
-	VariantsOfItem(ctx context.Context, shopID, inventoryItemID int64) ([]int64, error)
 	// CreateDraft creates a draft order that reserves one unit and returns it. Shopify does not check
 	// stock, and takes no idempotency key: after an unknown outcome there may be one or none.
 	CreateDraft(ctx context.Context, shopID int64, d NewDraft) (Draft, error)
