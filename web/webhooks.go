@@ -1,0 +1,104 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/go-chi/chi/v5"
+
+	"holdfast/app/shop"
+	"holdfast/app/shopify"
+)
+
+// shopifyWebhook stores a delivery and answers at once; its work is a job. Any answer but 2xx makes
+// Shopify send it again for four hours.
+//
+// A shop that is not here is answered 200: its webhooks trail in after it was erased, there is nothing
+// to do for them, and a refusal would only have Shopify repeat them and then drop the subscription.
+func (s *server) shopifyWebhook(w http.ResponseWriter, r *http.Request) error {
+	domain, hook, err := s.Shopify.VerifyWebhook(r)
+	if errors.Is(err, shopify.ErrUnverified) {
+		s.Log.WarnContext(r.Context(), "webhook refused", "request_id", requestID(r.Context()), "err", err)
+		return errBadSignature
+	}
+	if errors.Is(err, shopify.ErrTooLarge) {
+		return &fault{status: http.StatusRequestEntityTooLarge, code: "too_large", message: err.Error()}
+	}
+	if err != nil {
+		return badRequest("", "The body could not be read to its end.")
+	}
+	sh, err := s.Shops.ByDomain(r.Context(), domain)
+	switch {
+	case errors.Is(err, shop.ErrNotFound):
+		s.Log.InfoContext(r.Context(), "webhook of an unknown shop", "request_id", requestID(r.Context()), "shop", domain, "topic", hook.Topic)
+	case err != nil:
+		return err
+	default:
+		if err := s.Domain.Receive(r.Context(), sh.ID, hook); err != nil {
+			return fmt.Errorf("webhook %s of %s: %w", hook.Topic, domain, err)
+		}
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// twilio reads a request of Twilio's: the shop that the key in its path belongs to, that shop's
+// credentials, the URL that was signed, and the form.
+func (s *server) twilio(r *http.Request) (sh shop.Shop, t shop.Twilio, signed *url.URL, form url.Values, err error) {
+	if sh, err = s.Shops.ByTwilioKey(r.Context(), chi.URLParam(r, "key")); err != nil {
+		return
+	}
+	if t, err = s.Shops.Twilio(r.Context(), sh.ID); err != nil {
+		return
+	}
+	// Twilio signs the address that it was given, which is our public one; what arrives here has been
+	// through a proxy. The rest of the address counts byte by byte.
+	signed = s.URL.ResolveReference(&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery})
+	form, err = readForm(r)
+	return
+}
+
+// inboundText takes a text that a shopper sent. The empty answer sends nothing back: Twilio itself, or
+// the domain, confirms a STOP.
+func (s *server) inboundText(w http.ResponseWriter, r *http.Request) error {
+	sh, t, signed, form, err := s.twilio(r)
+	if err != nil {
+		return err
+	}
+	text, err := s.Twilio.Text(t, signed, r.Header, form)
+	if err != nil {
+		return s.refuseTwilio(r, err)
+	}
+	if _, err := s.Domain.InboundText(r.Context(), sh.ID, text.From, text.Body, text.OptOutType); err != nil {
+		return fmt.Errorf("inbound text: %w", err)
+	}
+	w.Header().Set("Content-Type", "text/xml; charset=utf-8")
+	w.Write([]byte("<Response/>"))
+	return nil
+}
+
+// textStatus takes a report of what became of a text.
+func (s *server) textStatus(w http.ResponseWriter, r *http.Request) error {
+	sh, t, signed, form, err := s.twilio(r)
+	if err != nil {
+		return err
+	}
+	report, ok, err := s.Twilio.Status(t, signed, r.Header, form)
+	if err != nil {
+		return s.refuseTwilio(r, err)
+	}
+	if ok {
+		if err := s.Domain.Delivered(r.Context(), sh.ID, report); err != nil {
+			return fmt.Errorf("delivery report: %w", err)
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *server) refuseTwilio(r *http.Request, err error) error {
+	s.Log.WarnContext(r.Context(), "request in Twilio's name refused", "request_id", requestID(r.Context()), "err", err)
+	return &fault{status: http.StatusForbidden, code: "bad_signature", message: "The request is not signed by Twilio for this account."}
+}
