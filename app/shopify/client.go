@@ -126,6 +126,9 @@ func simulator(base string) (*url.URL, error) {
 	if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return nil, fmt.Errorf("shopify: the simulator's address %s is not on this machine: use a loopback address", u.Host)
 	}
+	if u.Path == "" {
+		u.Path = "/" // or JoinPath makes a relative path of it
+	}
 	return u, nil
 }
 

@@ -13,16 +13,6 @@ import (
 	"holdfast/app/waitlist"
 )
 
-const (
-	// ourTag is on every draft order of ours, so that they can be listed.
-	ourTag = "holdfast"
-	// holdTag and a hold's id are the tag by which its draft is found. Shopify allows 40 characters.
-	holdTag = ourTag + "-"
-	// holdAttribute is the custom attribute that holds the hold's id. The order of a paid draft has it,
-	// too. Attributes that begin with a line are not shown to the buyer.
-	holdAttribute = "_holdfast_hold"
-)
-
 // maxName is how much of a shopper's name is written in a note, in characters.
 const maxName = 100
 
@@ -59,30 +49,11 @@ func (n *draftNode) draft() (waitlist.Draft, error) {
 
 // hold is the hold that the draft says it belongs to, 0 when it says none.
 func (n *draftNode) hold() int64 {
+	attributes := make(map[string]string, len(n.CustomAttributes))
 	for _, a := range n.CustomAttributes {
-		if a.Key == holdAttribute {
-			if id := holdID(a.Value); id > 0 {
-				return id
-			}
-		}
+		attributes[a.Key] = a.Value
 	}
-	for _, tag := range n.Tags {
-		if number, ok := strings.CutPrefix(tag, holdTag); ok {
-			if id := holdID(number); id > 0 {
-				return id
-			}
-		}
-	}
-	return 0
-}
-
-// holdID reads an id as we write it, and nothing that only looks like it.
-func holdID(s string) int64 {
-	id, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || id <= 0 || strconv.FormatInt(id, 10) != s {
-		return 0
-	}
-	return id
+	return waitlist.HoldOf(attributes, n.Tags)
 }
 
 // attributeInput is Shopify's AttributeInput.
@@ -125,11 +96,10 @@ func (c *Client) CreateDraft(ctx context.Context, shopID int64, d waitlist.NewDr
 	if d.HoldID <= 0 || d.VariantID <= 0 || d.ReserveUntil.IsZero() {
 		return waitlist.Draft{}, errors.New("shopify: a draft needs a hold, a variant and a date until which it reserves")
 	}
-	hold := strconv.FormatInt(d.HoldID, 10)
 	input := draftOrderInput{
 		LineItems:                    []lineItemInput{{VariantID: gid("ProductVariant", d.VariantID), Quantity: 1}},
-		Tags:                         []string{ourTag, holdTag + hold},
-		CustomAttributes:             []attributeInput{{Key: holdAttribute, Value: hold}},
+		Tags:                         []string{waitlist.TagOfAll, waitlist.TagOf(d.HoldID)},
+		CustomAttributes:             []attributeInput{{Key: waitlist.HoldAttribute, Value: strconv.FormatInt(d.HoldID, 10)}},
 		ReserveInventoryUntil:        d.ReserveUntil.UTC().Format(time.RFC3339),
 		Email:                        d.Email,
 		Note:                         note(d.Name),
@@ -211,7 +181,7 @@ func (p draftPage) ours() ([]waitlist.Draft, error) {
 // may lag: a draft that was just created may be missing.
 func (c *Client) FindDrafts(ctx context.Context, shopID, holdID int64) ([]waitlist.Draft, error) {
 	var page draftPage
-	vars := map[string]any{"query": "tag:" + quoted(holdTag+strconv.FormatInt(holdID, 10)), "first": 10}
+	vars := map[string]any{"query": "tag:" + quoted(waitlist.TagOf(holdID)), "first": 10}
 	if err := c.call(ctx, shopID, draftOrders, vars, &page); err != nil {
 		return nil, err
 	}
@@ -227,7 +197,7 @@ func (c *Client) FindDrafts(ctx context.Context, shopID, holdID int64) ([]waitli
 // the last.
 func (c *Client) ListDrafts(ctx context.Context, shopID int64, after string) (drafts []waitlist.Draft, next string, err error) {
 	var page draftPage
-	vars := map[string]any{"query": "tag:" + quoted(ourTag), "first": 50}
+	vars := map[string]any{"query": "tag:" + quoted(waitlist.TagOfAll), "first": 50}
 	if after != "" {
 		vars["after"] = after
 	}

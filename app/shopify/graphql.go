@@ -32,8 +32,8 @@ var (
 	nodesAt          = operation{name: "nodes", files: []string{"nodes_at", "variant", "levels"}, perID: 19, perLvl: 3}
 	productVariants  = operation{name: "productVariants", files: []string{"product_variants", "variant"}, cost: 152}
 	inventoryItem    = operation{name: "inventoryItem", files: []string{"inventory_item"}, cost: 54}
-	draftOrderCreate = operation{name: "draftOrderCreate", files: []string{"draft_order_create", "draft"}, cost: 15}
-	draftOrderDelete = operation{name: "draftOrderDelete", files: []string{"draft_order_delete"}, cost: 12}
+	draftOrderCreate = operation{name: "draftOrderCreate", files: []string{"draft_order_create", "draft"}, cost: 14}
+	draftOrderDelete = operation{name: "draftOrderDelete", files: []string{"draft_order_delete"}, cost: 11}
 	draftOrder       = operation{name: "draftOrder", files: []string{"draft_order", "draft"}, cost: 3}
 	draftOrders      = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, cost: 3, perItem: 3}
 	readBack         = operation{name: "draftOrder", files: []string{"read_back", "draft"}, cost: 4}
