@@ -1,0 +1,91 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"holdfast/app/shopify"
+)
+
+func TestASignedWebhookIsStoredAndAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	body := `{"inventory_item_id":1,  "available":4}`
+	w := send(t, newWeb(t, f), "POST", "/webhooks/shopify", body, signedWebhook(body, "inventory_levels/update", testShop)...)
+	if w.Code != http.StatusOK || strings.Join(f.done(), ",") != "receive" {
+		t.Fatalf("%d %s %v", w.Code, w.Body, f.done())
+	}
+	if f.hook.Topic != "inventory_levels/update" || f.hook.WebhookID != "w-1" || f.hook.EventID != "e-1" || string(f.hook.Body) != body {
+		t.Errorf("the domain was given %+v", f.hook)
+	}
+}
+
+func TestAWebhookThatShopifyDidNotSignIsRefused(t *testing.T) {
+	t.Parallel()
+	good := signedWebhook(`{"a":1}`, "orders/paid", testShop)
+	for name, c := range map[string]struct {
+		body    string
+		headers []string
+	}{
+		"another body": {`{"a":2}`, good},
+		"no signature": {`{"a":1}`, good[2:]},
+		"no topic":     {`{"a":1}`, append(append([]string{}, good[:2]...), good[4:]...)},
+	} {
+		f := &fake{}
+		if w := send(t, newWeb(t, f), "POST", "/webhooks/shopify", c.body, c.headers...); w.Code != http.StatusUnauthorized || len(f.done()) != 0 {
+			t.Errorf("%s: %d %v", name, w.Code, f.done())
+		}
+	}
+}
+
+func TestAWebhookOfAShopThatIsGoneIsAnsweredAndForgotten(t *testing.T) {
+	t.Parallel()
+	f := &fake{}
+	w := send(t, newWeb(t, f), "POST", "/webhooks/shopify", `{}`, signedWebhook(`{}`, "shop/redact", "gone.myshopify.com")...)
+	if w.Code != http.StatusOK || len(f.done()) != 0 {
+		t.Errorf("%d %v", w.Code, f.done())
+	}
+}
+
+func TestAWebhookThatCouldNotBeStoredIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	w := send(t, newWeb(t, &fake{err: errors.New("no database")}), "POST", "/webhooks/shopify", `{}`, signedWebhook(`{}`, "orders/paid", testShop)...)
+	if w.Code != http.StatusInternalServerError {
+		t.Errorf("%d", w.Code)
+	}
+}
+
+func TestAWebhookThatIsTooLargeIsRefused(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("x", shopify.MaxWebhook+1)
+	f := &fake{}
+	w := send(t, newWeb(t, f), "POST", "/webhooks/shopify", body, signedWebhook(body, "orders/paid", testShop)...)
+	if w.Code != http.StatusRequestEntityTooLarge || len(f.done()) != 0 {
+		t.Errorf("%d %v", w.Code, f.done())
+	}
+}
+
+func TestTwilioIsBelievedByItsSignatureOfThePublicAddress(t *testing.T) {
+	t.Parallel()
+	const base = "https://app.example.com"
+	for _, c := range []struct {
+		path, form, signed string
+		status             int
+		body, act          string
+	}{
+		{"/webhooks/twilio/k3y/inbound", "From=%2B447400123456&Body=STOP", base + "/webhooks/twilio/k3y/inbound", 200, "<Response/>", "text +447400123456 STOP"},
+		{"/webhooks/twilio/k3y/status?message=7&x=%20", "MessageSid=SM1&MessageStatus=delivered", base + "/webhooks/twilio/k3y/status?message=7&x=%20", 204, "", "delivered SM1 delivered"},
+		{"/webhooks/twilio/k3y/status", "MessageSid=SM1&MessageStatus=queued", base + "/webhooks/twilio/k3y/status", 204, "", ""},
+		{"/webhooks/twilio/k3y/inbound", "From=%2B447400123456&Body=STOP", "http://app.example.com/webhooks/twilio/k3y/inbound", 403, "bad_signature", ""},
+		{"/webhooks/twilio/k3y/status", "MessageSid=SM1&MessageStatus=delivered", "", 403, "bad_signature", ""},
+		{"/webhooks/twilio/other/inbound", "Body=STOP", base + "/webhooks/twilio/other/inbound", 404, "not_found", ""},
+	} {
+		f := &fake{}
+		w := send(t, newWeb(t, f), "POST", c.path, c.form, "Content-Type", formType, "X-Twilio-Signature", c.signed)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.body) || strings.Join(f.done(), ",") != c.act {
+			t.Errorf("%s: %d %s, did %v", c.path, w.Code, w.Body, f.done())
+		}
+	}
+}
