@@ -284,7 +284,7 @@ func TestEveryCallIsTold(t *testing.T) {
 	}
 	a.start()
 	a.client.ReadDraft(t.Context(), 1, 7)
-	a.client.ReadDraft(t.Context(), 1, 7) // answered by an error
+	a.client.ReadDraft(t.Context(), 1, 7)                                                                         // answered by an error
 	a.client.CreateDraft(t.Context(), 1, waitlist.NewDraft{HoldID: 1, VariantID: 2, ReserveUntil: a.clock.Now()}) // held back
 	want := []told{{"draftOrder", 1, 2.5, true}, {"draftOrder", 1, 0, false}, {"draftOrderCreate", 1, 0, false}}
 	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {

@@ -108,7 +108,8 @@ func (l levels) at(locations []int64) int {
 
 // ReadVariants reads variants as they are now, in as few calls as Shopify's limit of points allows. A
 // variant that does not exist, or an id that no variant can have, is missing from the map. All numbers
-// of one variant are from one query.
+// of one variant are from one query. With an error comes what had been read before it: a shop's budget may
+// not last for all of many variants.
 //
 // Sellable is Shopify's sellableOnlineQuantity when no locations are given, else the sum of available
 // at those locations.
@@ -124,14 +125,14 @@ func (c *Client) ReadVariants(ctx context.Context, shopID int64, ids, locations 
 	}
 	more, err := c.readVariants(ctx, shopID, nodesAt, ids, locations, fewLevels, found)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	more, err = c.readVariants(ctx, shopID, nodesAt, more, locations, allLevels, found)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	if len(more) > 0 {
-		return nil, fmt.Errorf("shopify: variant %d of shop %d is stocked at more than %d locations", more[0], shopID, allLevels)
+		return found, fmt.Errorf("shopify: variant %d of shop %d is stocked at more than %d locations", more[0], shopID, allLevels)
 	}
 	return found, nil
 }
