@@ -1,0 +1,260 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/mail"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	gomail "github.com/wneessen/go-mail"
+	"github.com/wneessen/go-mail/smtp"
+
+	"holdfast/app/waitlist"
+)
+
+// smtpServer is where mails are handed over.
+type smtpServer struct {
+	host, port     string
+	implicitTLS    bool // smtps
+	user, password string
+	helo           string
+	dial           func(ctx context.Context, network, addr string) (net.Conn, error)
+	roots          *x509.CertPool // nil: the system's
+}
+
+// parse reads smtp://user:password@host:port. What it complains about is never shown: it may be a secret.
+func (s *smtpServer) parse(raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("give a URL such as smtp://user:password@smtp.example.com:587 (encode special characters of the password)")
+	}
+	s.host, s.port = u.Hostname(), u.Port()
+	switch u.Scheme {
+	case "smtp":
+		s.port = orElse(s.port, "587")
+	case "smtps":
+		s.implicitTLS = true
+		s.port = orElse(s.port, "465")
+	default:
+		return errors.New("the URL must begin with smtp:// or smtps://")
+	}
+	s.user = u.User.Username()
+	s.password, _ = u.User.Password()
+	if (s.user == "") != (s.password == "") {
+		return errors.New("give both user and password, or neither")
+	}
+	return nil
+}
+
+func orElse(s, other string) string {
+	if s != "" {
+		return s
+	}
+	return other
+}
+
+// heloName is how we introduce ourselves: by the public host, never by this machine's name.
+func heloName(host string) string {
+	ip := net.ParseIP(host)
+	switch {
+	case ip == nil:
+		return host
+	case ip.To4() != nil:
+		return "[" + host + "]"
+	}
+	return "[IPv6:" + host + "]"
+}
+
+// messageID is the same for every attempt of a message, so that a receiver that gets it twice can tell.
+func (s *Sender) messageID(m waitlist.Outgoing) string {
+	return fmt.Sprintf("notice.%d.%d%s", m.ShopID, m.MessageID, s.from[strings.LastIndex(s.from, "@"):])
+}
+
+// sendMail writes one mail and hands it to the mail server.
+func (s *Sender) sendMail(ctx context.Context, m waitlist.Outgoing) (string, *waitlist.SendError) {
+	raw, err := s.composeMail(m)
+	if err != nil {
+		return "", &waitlist.SendError{Outcome: waitlist.GiveUp, Code: "compose", Why: "the mail could not be written: " + err.Error()}
+	}
+	if failed := s.deliver(ctx, m.To, raw); failed != nil {
+		return "", failed
+	}
+	return s.messageID(m), nil
+}
+
+// composeMail writes a mail as it goes over the wire: a text and an HTML part, both with the three links,
+// and the headers of RFC 8058 that let a mail program unsubscribe with one click.
+func (s *Sender) composeMail(m waitlist.Outgoing) ([]byte, error) {
+	if to, err := mail.ParseAddress(m.To); err != nil || to.Address != m.To {
+		return nil, fmt.Errorf("%q is not a mail address", m.To)
+	}
+	text := s.mailText(m)
+	html, err := text.html()
+	if err != nil {
+		return nil, err
+	}
+	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
+	if err := msg.FromFormat(text.Shop, s.from); err != nil {
+		return nil, err
+	}
+	if err := msg.To(m.To); err != nil {
+		return nil, err
+	}
+	if m.ReplyTo != "" {
+		if a, err := mail.ParseAddress(m.ReplyTo); err == nil && a.Address == m.ReplyTo {
+			if err := msg.ReplyTo(m.ReplyTo); err != nil {
+				return nil, err
+			}
+		} else {
+			s.log.Warn("reply-to left out: it is not a mail address", "shop", m.ShopID)
+		}
+	}
+	msg.Subject(text.subject())
+	msg.SetMessageIDWithValue(s.messageID(m))
+	msg.SetDateWithValue(m.AttemptedAt)
+	msg.SetGenHeader("List-Unsubscribe", "<"+text.Unsubscribe+">")
+	msg.SetGenHeader("List-Unsubscribe-Post", "List-Unsubscribe=One-Click")
+	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no holiday notes, please
+	msg.SetBodyString(gomail.TypeTextPlain, text.plain())
+	msg.AddAlternativeString(gomail.TypeTextHTML, html)
+	var raw bytes.Buffer
+	if _, err := msg.WriteTo(&raw); err != nil {
+		return nil, err
+	}
+	return raw.Bytes(), nil
+}
+
+// deliver speaks SMTP with the mail server, step by step, because what a failure means depends on the
+// step: before the mail's last line nothing was accepted, after it everything may have been.
+// (The library's own Client.Send reports a failure of the RSET that follows a mail as a failure of the mail.)
+func (s *Sender) deliver(ctx context.Context, to string, raw []byte) *waitlist.SendError {
+	unreached := func(doing string, err error) *waitlist.SendError {
+		return &waitlist.SendError{Outcome: waitlist.Retry, Code: smtpCode(err), Why: "mail server: " + doing + ": " + oneLine(err.Error())}
+	}
+	conn, err := s.smtp.dial(ctx, "tcp", net.JoinHostPort(s.smtp.host, s.smtp.port))
+	if err != nil {
+		return unreached("connecting", err)
+	}
+	// The deadline stays on the connection below TLS, and nothing extends it.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return unreached("connecting", err)
+		}
+	}
+	secure := &tls.Config{ServerName: s.smtp.host, MinVersion: tls.VersionTLS12, RootCAs: s.smtp.roots}
+	var wire net.Conn = conn
+	if s.smtp.implicitTLS {
+		t := tls.Client(conn, secure)
+		if err := t.HandshakeContext(ctx); err != nil {
+			return unreached("TLS", err)
+		}
+		wire = t
+	}
+	client, err := smtp.NewClient(wire, s.smtp.host)
+	if err != nil {
+		return unreached("greeting", err)
+	}
+	client.SkipSMTPUTF8(true)
+	if err := client.Hello(s.smtp.helo); err != nil {
+		return unreached("EHLO", err)
+	}
+	if !s.smtp.implicitTLS {
+		if offered, _ := client.Extension("STARTTLS"); offered {
+			if err := client.StartTLS(secure); err != nil {
+				return unreached("STARTTLS", err)
+			}
+		} else if !isLoopback(s.smtp.host) {
+			return unreached("STARTTLS", errors.New("not offered, and mails are not sent in the clear"))
+		}
+	}
+	if s.smtp.user != "" {
+		if err := s.authenticate(client); err != nil {
+			s.log.ErrorContext(ctx, "the mail server refuses our login: check the mail server's user and password", "err", oneLine(err.Error()))
+			failed := unreached("login", err)
+			failed.After = time.Minute
+			return failed
+		}
+	}
+	if err := client.Mail("<" + s.from + ">"); err != nil {
+		return mailRefused("MAIL", err)
+	}
+	if err := client.Rcpt("<" + to + ">"); err != nil {
+		return mailRefused("RCPT", err)
+	}
+	data, err := client.Data()
+	if err != nil {
+		return mailRefused("DATA", err)
+	}
+	if _, err := data.Write(raw); err != nil {
+		return unreached("sending", err) // without its last line a mail is not accepted
+	}
+	if err := data.Close(); err != nil {
+		return mailRefused("end of DATA", err)
+	}
+	// It is accepted; what comes of the goodbye changes nothing, and is not waited for long.
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err == nil {
+		_ = client.Quit()
+	}
+	return nil
+}
+
+func (s *Sender) authenticate(client *smtp.Client) error {
+	_, offered := client.Extension("AUTH")
+	clear := isLoopback(s.smtp.host)
+	for mechanism := range strings.FieldsSeq(offered) {
+		switch strings.ToUpper(mechanism) {
+		case "PLAIN":
+			return client.Auth(smtp.PlainAuth("", s.smtp.user, s.smtp.password, s.smtp.host, clear))
+		case "LOGIN":
+			return client.Auth(smtp.LoginAuth(s.smtp.user, s.smtp.password, s.smtp.host, clear))
+		}
+	}
+	return errors.New("neither PLAIN nor LOGIN is offered")
+}
+
+// mailRefused says what a failure from MAIL on means.
+func mailRefused(step string, err error) *waitlist.SendError {
+	var reply *textproto.Error
+	if !errors.As(err, &reply) || reply.Code < 400 {
+		if step == "end of DATA" {
+			return &waitlist.SendError{Outcome: waitlist.Unknown, Code: "no answer", Why: "mail server: no answer after the mail was sent: " + oneLine(err.Error())}
+		}
+		return &waitlist.SendError{Outcome: waitlist.Retry, Code: "no answer", Why: "mail server: " + step + ": " + oneLine(err.Error())}
+	}
+	failed := &waitlist.SendError{Outcome: waitlist.GiveUp, Code: smtpCode(err), Why: "mail server: " + oneLine(err.Error())}
+	status := enhancedStatus.FindString(reply.Msg)
+	switch {
+	case reply.Code < 500:
+		failed.Outcome, failed.After = waitlist.Retry, time.Minute // greylisting, a full mailbox: not in the next second
+	case strings.HasPrefix(status, "5.7."), status == "5.1.7", status == "5.1.8", // policy, and bad sender's address (RFC 3463)
+		step == "MAIL" && strings.HasPrefix(status, "5.1."):
+		failed.Outcome = waitlist.ShopFault
+	case strings.HasPrefix(status, "5.1."):
+		failed.Outcome = waitlist.DeadAddr
+	}
+	return failed
+}
+
+// enhancedStatus is the status code of RFC 3463 that a reply may begin with.
+var enhancedStatus = regexp.MustCompile(`^[245]\.\d{1,3}\.\d{1,3}\b`)
+
+// smtpCode is the reply's code, "550 5.1.1", for the log and the merchant.
+func smtpCode(err error) string {
+	var reply *textproto.Error
+	if !errors.As(err, &reply) {
+		return "unreachable"
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d %s", reply.Code, enhancedStatus.FindString(reply.Msg)))
+}
