@@ -373,7 +373,9 @@ func TestNobodyIsToldAboutAUnitThatALateCreateHasTaken(t *testing.T) {
 		return nil
 	})
 	w.must(w.list.Release(t.Context(), w.shop, w.hold("ana")))
-	w.wantTold("ana")
+	if n := w.one(`SELECT count(*) FROM offers`); n != 1 {
+		t.Fatal("the release itself told somebody")
+	}
 	w.run()
 	w.wantTold("ana")
 	w.wantCounter("1 0 0 0 1")
@@ -390,20 +392,22 @@ func TestWhatRoseWhileShopifyWasReadIsToldByTheNextRead(t *testing.T) {
 	_, err := w.list.Pass(t.Context(), w.link("ana"))
 	w.must(err)
 	w.dropJobs("release")
-	w.buy(1) // ben's unit, unseen: Shopify has 0
 	reads := 0
 	w.store.then("ReadVariants", func() error {
 		reads++
-		w.must(w.list.Release(t.Context(), w.shop, w.hold("ana"))) // available is 2, Shopify has 1
+		w.must(w.list.Release(t.Context(), w.shop, w.hold("ana"))) // available is 2, and Shopify had 1
 		return nil
 	})
 	w.store.then("ReadVariants", func() error { reads++; return errors.New("away") })
 	if err := w.list.Observe(t.Context(), w.shop, chair); err == nil || reads != 2 {
 		t.Fatalf("%v after %d reads: what moved must be looked at again", err, reads)
 	}
-	w.wantTold("ana", "ben") // nobody by the first read
+	if n := w.one(`SELECT count(*) FROM offers`); n != 2 {
+		t.Fatal("somebody was told by the first read")
+	}
 	w.run()
-	w.wantCounter("2 1 0 0 1")
+	w.wantTold("ana", "ben", "cem")
+	w.wantCounter("2 2 0 0 0")
 }
 
 // Rule: count in a second statement, after the lock. A claim commits while the observe waits for its lock.
