@@ -145,7 +145,7 @@ func withGoose(pool *pgxpool.Pool, files fs.FS, do func(*goose.Provider) error) 
 func newRiver(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
 	m, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return nil, fmt.Errorf("River's migrator: %w", err)
+		return nil, fmt.Errorf("make River's migrator: %w", err)
 	}
 	return m, nil
 }
