@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+
+	"holdfast/app/shopify/shopifysim"
 )
 
 // refusal is an answer other than 200: what is wrong, for whoever called.
@@ -47,6 +49,8 @@ func answer(log *slog.Logger, c call) http.HandlerFunc {
 				for k, v := range no.more {
 					said[k] = v
 				}
+			} else if no, ok := errors.AsType[*shopifysim.Error](err); ok {
+				status = no.Status
 			} else {
 				log.Error("control call failed", "method", r.Method, "path", r.URL.Path, "err", err)
 			}
@@ -72,6 +76,12 @@ func decode(r *http.Request, into any) error {
 	}
 	if err == nil && dec.More() {
 		err = errors.New("there is more after the object")
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("%s cannot be %s", wrong.Field, wrong.Value)
+		if wrong.Field == "" {
+			err = fmt.Errorf("this is an %s", wrong.Value)
+		}
 	}
 	if err != nil {
 		return refuse(http.StatusBadRequest, "%s: send one JSON object with the documented members", strings.TrimPrefix(err.Error(), "json: "))

@@ -25,11 +25,12 @@ type process struct {
 	listen string // public listener, host:port
 	ops    string // operator's listener, host:port
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the child is gone
-	ready bool          // has answered /readyz since it was started
-	tail  *tail
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	ended  chan struct{}  // closed when the child is gone
+	ready  bool           // has answered /readyz since it was started
+	ending syscall.Signal // sent to it to end it; 0 = none
+	tail   *tail
 }
 
 // processes starts, kills and watches the app's child processes. A child does not outlive the process
@@ -40,6 +41,7 @@ type processes struct {
 	log    io.Writer
 	spawn  chan func() // run on one thread that lives as long as the processes do
 	http   *http.Client
+	onUp   func(context.Context, *process) error // called when a process answers, before it is given requests
 
 	mu  sync.Mutex
 	all []*process
@@ -54,9 +56,9 @@ const termTimeout = 30 * time.Second
 
 // newProcesses prepares n processes of a binary without starting any. common is the environment of all
 // of them; nothing of this process's environment is handed on.
-func newProcesses(ctx context.Context, binary string, n int, common []string, log io.Writer) (*processes, error) {
+func newProcesses(ctx context.Context, binary string, n int, common []string, log io.Writer, onUp func(context.Context, *process) error) (*processes, error) {
 	p := &processes{
-		binary: binary, env: common, log: log, spawn: make(chan func()),
+		binary: binary, env: common, log: log, onUp: onUp, spawn: make(chan func()),
 		http: &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	taken := map[string]bool{}
@@ -145,9 +147,14 @@ func (p *processes) start(ctx context.Context, n int) error {
 
 func (p *processes) startOne(ctx context.Context, a *process) error {
 	a.mu.Lock()
-	if a.cmd != nil {
+	for a.cmd != nil {
+		ending, ended := a.ending != 0, a.ended
 		a.mu.Unlock()
-		return p.awaitReady(ctx, a)
+		if !ending {
+			return p.awaitReady(ctx, a)
+		}
+		<-ended
+		a.mu.Lock()
 	}
 	a.tail = &tail{}
 	out := &prefixed{w: io.MultiWriter(p.log, a.tail), prefix: fmt.Sprintf("app %d | ", a.n)}
@@ -162,7 +169,7 @@ func (p *processes) startOne(ctx context.Context, a *process) error {
 		return fmt.Errorf("start the app: %w", err)
 	}
 	ended := make(chan struct{})
-	a.cmd, a.ended, a.ready = cmd, ended, false
+	a.cmd, a.ended, a.ready, a.ending = cmd, ended, false, 0
 	a.mu.Unlock()
 	go func() {
 		cmd.Wait() // how it ended is seen by whoever waits for it
@@ -190,6 +197,9 @@ func (p *processes) awaitReady(ctx context.Context, a *process) error {
 			return nil
 		}
 		if p.answers(ctx, "http://"+a.ops+"/readyz") {
+			if err := p.onUp(ctx, a); err != nil {
+				return err
+			}
 			a.mu.Lock()
 			a.ready = a.cmd != nil
 			a.mu.Unlock()
@@ -235,7 +245,7 @@ func (p *processes) end(n int, sig syscall.Signal) error {
 func (a *process) end(sig syscall.Signal) {
 	a.mu.Lock()
 	cmd, ended := a.cmd, a.ended
-	a.ready = false // the balancer sends it nothing from here on
+	a.ready, a.ending = false, sig // the balancer sends it nothing from here on
 	a.mu.Unlock()
 	if cmd == nil {
 		return
@@ -249,6 +259,12 @@ func (a *process) end(sig syscall.Signal) {
 		cmd.Process.Kill()
 		<-ended
 	}
+}
+
+func (a *process) running() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cmd != nil
 }
 
 // killPID kills the child with a process id, and returns its number. It fails when the id is none of
@@ -327,7 +343,7 @@ func (p *processes) list(ctx context.Context) ([]Process, error) {
 	for _, a := range p.all {
 		a.mu.Lock()
 		out := Process{N: a.n, Address: a.listen, Ops: a.ops}
-		if a.cmd != nil {
+		if a.cmd != nil && a.ending != syscall.SIGKILL { // a killed one is as good as gone
 			out.PID, out.Running = a.cmd.Process.Pid, true
 		}
 		ended := a.ended
@@ -365,6 +381,18 @@ func residentMemory(ctx context.Context, pid int) (int64, error) {
 	}
 	kb, err := strconv.ParseInt(string(bytes.TrimSpace(raw)), 10, 64)
 	return kb * 1024, err
+}
+
+// locked lets several processes write to one place, a line at a time.
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 // prefixed puts a prefix before every line that is written through it.

@@ -11,8 +11,12 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"holdfast/app/db"
+	"holdfast/app/db/dbtest"
 )
 
 // The test binary plays the app: started as a child with STAGE_TEST_APP set it serves what the process
@@ -20,7 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("STAGE_TEST_APP") {
 	case "":
-		os.Exit(m.Run())
+		dbtest.Main(m)
 	case "parent":
 		playParent()
 	default:
@@ -34,17 +38,38 @@ func playApp(how string) {
 			fmt.Println("cannot migrate: no such database")
 			os.Exit(1)
 		}
+		playMigrate()
 		return
 	}
 	if how == "broken" {
 		fmt.Println("LISTEN is missing")
 		os.Exit(2)
 	}
+	var clock atomic.Value
+	clock.Store("")
 	ops := http.NewServeMux()
 	ops.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	ops.HandleFunc("PUT /clock", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		clock.Store(string(body))
+		w.WriteHeader(http.StatusNoContent)
+	})
 	go http.ListenAndServe(os.Getenv("OPS_LISTEN"), ops)
 	public := http.NewServeMux()
 	public.HandleFunc("GET /die", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
+	public.HandleFunc("GET /clock", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, clock.Load().(string)) })
+	public.HandleFunc("POST /crash", func(w http.ResponseWriter, r *http.Request) {
+		for _, when := range []string{"before", "after"} {
+			res, err := http.Post(fmt.Sprintf("%s/crash/%s?when=%s&pid=%d", os.Getenv("HOLDFAST_SIM"), r.URL.Query().Get("point"), when, os.Getpid()), "", nil)
+			if err != nil {
+				io.WriteString(w, err.Error())
+				return
+			}
+			res.Body.Close()
+			fmt.Fprintf(w, "%s %d ", when, res.StatusCode)
+		}
+	})
+	public.HandleFunc("POST /webhooks/shopify", func(http.ResponseWriter, *http.Request) {})
 	public.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(map[string]any{"pid": os.Getpid(), "host": r.Host, "for": r.Header["X-Forwarded-For"]})
 	})
@@ -54,9 +79,21 @@ func playApp(how string) {
 	<-stop
 }
 
+func playMigrate() {
+	ctx := context.Background()
+	pool, err := db.Open(ctx, os.Getenv("DATABASE_URL"), db.Options{})
+	if err == nil {
+		err = db.Migrate(ctx, pool)
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
 // playParent starts one app, says its process id and waits to be killed.
 func playParent() {
-	p, err := newProcesses(context.Background(), os.Args[0], 1, []string{"STAGE_TEST_APP=app"}, io.Discard)
+	p, err := newProcesses(context.Background(), os.Args[0], 1, []string{"STAGE_TEST_APP=app"}, io.Discard, noClock)
 	if err == nil {
 		err = p.start(context.Background(), 0)
 	}
@@ -69,9 +106,11 @@ func playParent() {
 	select {}
 }
 
+func noClock(context.Context, *process) error { return nil }
+
 func startApps(t *testing.T, n int) *processes {
 	t.Helper()
-	p, err := newProcesses(t.Context(), os.Args[0], n, []string{"STAGE_TEST_APP=app"}, io.Discard)
+	p, err := newProcesses(t.Context(), os.Args[0], n, []string{"STAGE_TEST_APP=app"}, io.Discard, noClock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +245,7 @@ func TestAProcessThatIsStartedAgainHasItsAddressBackAndAnotherPID(t *testing.T) 
 
 func TestWhatAChildSaysBeforeItFailsIsInTheError(t *testing.T) {
 	t.Parallel()
-	p, err := newProcesses(t.Context(), os.Args[0], 1, []string{"STAGE_TEST_APP=broken"}, io.Discard)
+	p, err := newProcesses(t.Context(), os.Args[0], 1, []string{"STAGE_TEST_APP=broken"}, io.Discard, noClock)
 	if err != nil {
 		t.Fatal(err)
 	}
