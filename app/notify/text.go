@@ -149,7 +149,7 @@ const mailHTML = `<!doctype html>
 // at its beginning or its end. No reply words are offered but STOP: Twilio takes several others (YES,
 // CANCEL, END) as opting in or out.
 func textParts(m waitlist.Outgoing) (afterShop, afterItem string) {
-	return ": ", " is back, it's your turn. Reserve yours within " + lasting(m.Window, true) + ": "
+	return ": ", " is back. Reserve yours within " + lasting(m.Window, true) + ": "
 }
 
 const optOut = " Reply STOP to opt out"

@@ -3,7 +3,6 @@ package notify
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,98 +15,89 @@ import (
 )
 
 var (
-	// ErrForged is a request that Twilio did not sign for this account: answer 403.
+	// ErrForged is a request that Twilio did not sign for this account.
 	ErrForged = errors.New("not signed by this shop's Twilio account")
-	// ErrMalformed is a request that Twilio signed and that makes no sense here: answer 400.
+	// ErrMalformed is a request that Twilio signed and that makes no sense here.
 	ErrMalformed = errors.New("not a callback that can be read")
 )
 
-// maxCallback is more than any callback of Twilio has.
-const maxCallback = 64 << 10
-
-// TwilioCallback is a request of Twilio whose signature was verified.
-type TwilioCallback struct{ form, query url.Values }
-
-// VerifyTwilio reads a request to /webhooks/twilio/… and checks that the shop's Twilio account signed it:
-// ErrForged or ErrMalformed if not. publicURL is the base that Twilio was told; the Host and the forwarding
-// headers of the request are not looked at. Nothing in the scheme says when a request was made: whatever
-// handles it must bear repetition.
-func VerifyTwilio(r *http.Request, publicURL string, account shop.Twilio) (TwilioCallback, error) {
-	if r.Method != http.MethodPost || !strings.HasPrefix(r.RequestURI, "/") {
-		return TwilioCallback{}, fmt.Errorf("%w: %s", ErrMalformed, r.Method)
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxCallback+1))
-	if err != nil {
-		return TwilioCallback{}, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	if len(body) > maxCallback {
-		return TwilioCallback{}, fmt.Errorf("%w: too long", ErrMalformed)
-	}
+// VerifyTwilio checks that the account signed a request to one of its webhook URLs, or returns ErrForged.
+// signed is the whole public address that Twilio was given, which is never put together from the Host or
+// the forwarding headers of a request; form is what stood in the body alone. Nothing in the scheme says
+// when a request was made: whatever handles it must bear repetition.
+func VerifyTwilio(account shop.Twilio, signed *url.URL, h http.Header, form url.Values) error {
 	switch {
 	case account.AuthToken == "": // anybody can sign with an empty key, and the library's validator would agree
-		return TwilioCallback{}, fmt.Errorf("%w: the shop has no auth token", ErrForged)
-	case r.Header.Get("X-Twilio-Webhooks-Signature-Settings") != "":
-		return TwilioCallback{}, fmt.Errorf("%w: signed with a shared key, none is configured: let Twilio sign with the auth token", ErrForged)
-	case len(r.Header.Values("X-Twilio-Signature")) != 1:
-		return TwilioCallback{}, fmt.Errorf("%w: no signature", ErrForged)
+		return fmt.Errorf("%w: the shop has no auth token", ErrForged)
+	case h.Get("X-Twilio-Webhooks-Signature-Settings") != "":
+		return fmt.Errorf("%w: signed with a shared key, and none is configured: let Twilio sign with the auth token", ErrForged)
+	case len(h.Values("X-Twilio-Signature")) != 1:
+		return fmt.Errorf("%w: not one signature but %d", ErrForged, len(h.Values("X-Twilio-Signature")))
 	}
-	// The URL is signed as Twilio was given it, byte by byte: it must not be taken apart and put together.
-	signed := strings.TrimRight(publicURL, "/") + r.RequestURI
+	first := make(map[string]string, len(form)) // of a name that comes twice only the first value is signed
+	for name := range form {
+		first[name] = form.Get(name)
+	}
 	validator := client.NewRequestValidator(account.AuthToken)
-	if !validator.ValidateBody(signed, body, r.Header.Get("X-Twilio-Signature")) {
-		return TwilioCallback{}, ErrForged
+	if !validator.Validate(signed.String(), first, h.Get("X-Twilio-Signature")) {
+		return ErrForged
 	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil {
-		return TwilioCallback{}, fmt.Errorf("%w: %w", ErrMalformed, err)
-	}
-	// Of a key that comes twice only the first value is signed; Get takes the first.
 	if form.Get("AccountSid") != account.AccountSID {
-		return TwilioCallback{}, fmt.Errorf("%w: it speaks of another account", ErrForged)
+		return fmt.Errorf("%w: it speaks of another account", ErrForged)
 	}
-	return TwilioCallback{form, r.URL.Query()}, nil
+	return nil
 }
 
 // InboundText is a text that somebody sent to one of the shop's numbers.
 type InboundText struct {
-	SID        string // Twilio's id of it
 	From       string // E.164
 	Body       string
 	OptOutType string // STOP, START, HELP, or empty; sent only with Twilio's Advanced Opt-Out
 }
 
-// Inbound reads the callback as an inbound text.
-func (c TwilioCallback) Inbound() (InboundText, error) {
-	t := InboundText{SID: orElse(c.form.Get("MessageSid"), c.form.Get("SmsSid")), From: c.form.Get("From"), Body: c.form.Get("Body"), OptOutType: c.form.Get("OptOutType")}
-	if t.SID == "" || !strings.HasPrefix(t.From, "+") {
-		return InboundText{}, fmt.Errorf("%w: an inbound text needs MessageSid and From", ErrMalformed)
+// ReadText verifies and reads a request to /webhooks/twilio/{key}/inbound: ErrForged or ErrMalformed.
+func ReadText(account shop.Twilio, signed *url.URL, h http.Header, form url.Values) (InboundText, error) {
+	if err := VerifyTwilio(account, signed, h, form); err != nil {
+		return InboundText{}, err
+	}
+	t := InboundText{From: form.Get("From"), Body: form.Get("Body"), OptOutType: form.Get("OptOutType")}
+	if !strings.HasPrefix(t.From, "+") {
+		return InboundText{}, fmt.Errorf("%w: an inbound text needs the phone that sent it", ErrMalformed)
 	}
 	return t, nil
 }
 
-// Delivery reads the callback as a report on one of our texts. final is false for what is only on its way
-// (queued, sent): such a report is to be ignored. Reports may be late, doubled, out of order, and come
-// before the answer to the send itself; "delivered" may never come.
-func (c TwilioCallback) Delivery() (d waitlist.Delivery, final bool, err error) {
-	d.ProviderID = orElse(c.form.Get("MessageSid"), c.form.Get("SmsSid"))
-	status := orElse(c.form.Get("MessageStatus"), c.form.Get("SmsStatus"))
+// ReadStatus verifies and reads a request to /webhooks/twilio/{key}/status, the report on one of our
+// texts: ErrForged or ErrMalformed. Reports may be late, doubled, out of order, and come before the answer
+// to the send itself; "delivered" may never come. ok is false for a report that says nothing of use.
+func ReadStatus(account shop.Twilio, signed *url.URL, h http.Header, form url.Values) (d waitlist.Delivery, ok bool, err error) {
+	if err := VerifyTwilio(account, signed, h, form); err != nil {
+		return waitlist.Delivery{}, false, err
+	}
+	d.ProviderID = orElse(form.Get("MessageSid"), form.Get("SmsSid"))
+	status := orElse(form.Get("MessageStatus"), form.Get("SmsStatus"))
 	if d.ProviderID == "" || status == "" {
 		return waitlist.Delivery{}, false, fmt.Errorf("%w: a report needs MessageSid and MessageStatus", ErrMalformed)
 	}
-	if id, err := strconv.ParseInt(c.query.Get("message"), 10, 64); err == nil && id > 0 {
+	if id, err := strconv.ParseInt(signed.Query().Get("message"), 10, 64); err == nil && id > 0 {
 		d.MessageID = id
 	}
 	switch status {
+	case "accepted", "scheduled", "queued", "sending", "sent":
+		d.Status = "accepted" // which settles a send whose answer was lost
 	case "delivered", "read":
 		d.Status = "delivered"
 	case "failed", "undelivered", "canceled":
 		d.Status, d.Outcome, d.Why = "failed", waitlist.GiveUp, "Twilio reports: "+status
-		if code, err := strconv.Atoi(c.form.Get("ErrorCode")); err == nil && code > 0 {
-			e := twilioError(code, c.form.Get("ErrorMessage"))
+		if code, err := strconv.Atoi(form.Get("ErrorCode")); err == nil && code > 0 {
+			e := twilioError(code, form.Get("ErrorMessage"))
 			d.Outcome, d.Code, d.Why = e.Outcome, e.Code, e.Why
+			if d.Outcome == waitlist.Retry { // a full queue at a send; after it, the text is gone
+				d.Outcome = waitlist.GiveUp
+			}
 		}
 	default:
-		return d, false, nil
+		return waitlist.Delivery{}, false, nil
 	}
 	return d, true, nil
 }

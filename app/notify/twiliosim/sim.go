@@ -61,6 +61,7 @@ type Sim struct {
 	closed   bool
 	accounts []Account
 	texts    []*text
+	asked    []url.Values
 	stopped  map[string]bool // account SID and phone
 	queue    []callback
 	busy     int // requests being answered and callbacks being delivered
@@ -148,8 +149,15 @@ func (s *Sim) AddAccount(a Account) error {
 func (s *Sim) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.texts, s.queue = nil, nil
+	s.texts, s.queue, s.asked = nil, nil, nil
 	clear(s.stopped)
+}
+
+// Requests are the parameters of every text that was accepted, in order.
+func (s *Sim) Requests() []url.Values {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
 }
 
 // InFlight is the number of requests being answered and of callbacks not yet delivered. A request that is
@@ -386,6 +394,7 @@ func (s *Sim) create(q request) (map[string]any, *failure) {
 		t.status = "accepted"
 	}
 	s.texts = append(s.texts, t)
+	s.asked = append(s.asked, q.form)
 	s.outbox.Add(inbox.Message{ID: t.sid, Channel: "sms", To: t.to, From: t.account.Number, Body: t.body, Status: t.status})
 	s.queue = append(s.queue, callback{t, "sent"})
 	s.wake.Signal()

@@ -1,0 +1,251 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"holdfast/app/notify/inbox"
+	"holdfast/app/shop"
+	"holdfast/app/simkit"
+	"holdfast/app/waitlist"
+)
+
+func TestATextHasOneLinkAndSaysHowToOptOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id, m := w.wantAccepted(textNotice())
+	want := "Acme: Oak Chair (Natural) is back. Reserve yours within 30 min: " + w.app.URL + "/r/" + notice.ReserveToken + " Reply STOP to opt out"
+	if m.Body != want {
+		t.Errorf("got  %q\nwant %q", m.Body, want)
+	}
+	if m.To != ann || m.From != number || m.ID != id || len(m.Links) != 1 || m.Links[0] != w.app.URL+"/r/"+notice.ReserveToken {
+		t.Errorf("got %+v", m)
+	}
+}
+
+func TestTwilioReportsBackAboutOurMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id, _ := w.wantAccepted(textNotice())
+	sent := w.report()
+	if sent.path != "/webhooks/twilio/"+shopKey+"/status" || !sent.ok || sent.delivery != (waitlist.Delivery{MessageID: 42, ProviderID: id, Status: "accepted"}) {
+		t.Errorf("sent: got %+v", sent)
+	}
+	for _, c := range []struct {
+		status string
+		code   int
+		want   waitlist.Delivery
+	}{
+		{"delivered", 0, waitlist.Delivery{Status: "delivered"}},
+		{"undelivered", 30005, waitlist.Delivery{Status: "failed", Outcome: waitlist.DeadAddr, Code: "30005"}},
+		{"undelivered", 30003, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp, Code: "30003"}},
+		{"undelivered", 30007, waitlist.Delivery{Status: "failed", Outcome: waitlist.ShopFault, Code: "30007"}},
+		{"failed", 21610, waitlist.Delivery{Status: "failed", Outcome: waitlist.OptedOut, Code: "21610"}},
+		{"failed", 30001, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp, Code: "30001"}},
+		{"failed", 99999, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp, Code: "99999"}},
+		{"failed", 0, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp}},
+	} {
+		if err := w.twilio.Report(t.Context(), id, c.status, c.code); err != nil {
+			t.Fatal(err)
+		}
+		got := w.report()
+		if (got.delivery.Status == "failed") != (got.delivery.Why != "") {
+			t.Errorf("%s %d: why %q", c.status, c.code, got.delivery.Why)
+		}
+		got.delivery.Why = ""
+		c.want.MessageID, c.want.ProviderID = 42, id
+		if !got.ok || got.delivery != c.want {
+			t.Errorf("%s %d: got %+v, want %+v", c.status, c.code, got.delivery, c.want)
+		}
+	}
+}
+
+func TestATextIsNotDeliveredAfterItsOfferIsOver(t *testing.T) {
+	t.Parallel()
+	for window, want := range map[time.Duration]string{
+		30 * time.Minute: "1740",
+		time.Minute:      "60",
+		48 * time.Hour:   "36000",
+	} {
+		w := newWorld(t)
+		m := textNotice()
+		m.Window = window
+		w.wantAccepted(m)
+		if got := w.twilio.Requests()[0].Get("ValidityPeriod"); got != want {
+			t.Errorf("an offer of %v: validity %s, want %s", window, got, want)
+		}
+	}
+}
+
+func TestARefusedTextIsJudgedByTwiliosCode(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]waitlist.Outcome{
+		21610: waitlist.OptedOut, 63014: waitlist.OptedOut, 30640: waitlist.OptedOut,
+		21211: waitlist.DeadAddr, 21265: waitlist.DeadAddr, 21614: waitlist.DeadAddr, 21635: waitlist.DeadAddr, 30005: waitlist.DeadAddr, 30006: waitlist.DeadAddr,
+		20429: waitlist.Retry, 21611: waitlist.Retry, 30001: waitlist.Retry, 30022: waitlist.Retry,
+		20003: waitlist.ShopFault, 20404: waitlist.ShopFault, 21408: waitlist.ShopFault, 21606: waitlist.ShopFault, 21608: waitlist.ShopFault, 21612: waitlist.ShopFault,
+		30007: waitlist.ShopFault, 30034: waitlist.ShopFault, 63038: waitlist.ShopFault,
+		20500: waitlist.Unknown, 20503: waitlist.Unknown,
+		21617: waitlist.GiveUp, 30450: waitlist.GiveUp, 99999: waitlist.GiveUp,
+	} {
+		w := newWorld(t)
+		w.fault(simkit.Fault{Target: "twilio", Op: "create", Mode: "status", Code: code})
+		failed := w.wantFailed(textNotice(), want, 0)
+		if (failed.Outcome == waitlist.Retry) != (failed.After > 0) {
+			t.Errorf("%d: again after %v", code, failed.After)
+		}
+	}
+}
+
+func TestATextThatTwilioNeverProcessedIsSafeToSendAgain(t *testing.T) {
+	t.Parallel()
+
+	throttled := newWorld(t)
+	throttled.fault(simkit.Fault{Target: "twilio", Mode: "throttle", MS: 7000})
+	if failed := throttled.wantFailed(textNotice(), waitlist.Retry, 0); failed.After != 7*time.Second || failed.Code != "20429" {
+		t.Errorf("got %+v", failed)
+	}
+
+	closed := newWorld(t)
+	closed.sim.Close()
+	closed.wantFailed(textNotice(), waitlist.Retry, 0)
+
+	unread := newWorld(t)
+	unread.sender.shops = shops{err: errors.New("the database is away")}
+	unread.wantFailed(textNotice(), waitlist.Retry, 0)
+
+	over := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := over.sender.Send(ctx, textNotice()); err == nil || err.(*waitlist.SendError).Outcome != waitlist.Retry {
+		t.Errorf("after the end of its context: %v", err)
+	}
+}
+
+func TestATextWhoseAnswerIsLostMayHaveBeenAcceptedAndIsFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		fault simkit.Fault
+		sent  int
+	}{
+		{"dropped after it was accepted", simkit.Fault{Mode: "drop_after_commit"}, 1},
+		{"no answer after it was accepted", simkit.Fault{Mode: "timeout_after_commit"}, 1},
+		{"a proxy's error page after it was accepted", simkit.Fault{Mode: "html_502", When: "after"}, 1},
+		{"500 after it was accepted", simkit.Fault{Mode: "status", Code: 500, When: "after"}, 1},
+		{"a proxy's error page", simkit.Fault{Mode: "html_502"}, 0},
+		{"the connection cut", simkit.Fault{Mode: "down"}, 0},
+		{"no answer in time", simkit.Fault{Mode: "delay", Until: "lifted"}, 0},
+	} {
+		w := newWorld(t)
+		w.sender.timeout = 500 * time.Millisecond
+		c.fault.Target, c.fault.Op = "twilio", "create"
+		w.fault(c.fault)
+		m := textNotice()
+		w.wantFailed(m, waitlist.Unknown, c.sent)
+
+		w.sender.timeout = sendTimeout
+		other := m
+		other.ReserveToken = strings.Repeat("x", shop.TokenLength)
+		if id, found, known, err := w.sender.Find(t.Context(), other); id != "" || found || !known || err != nil {
+			t.Errorf("%s: another notice: got %q, %v, %v, %v", c.name, id, found, known, err)
+		}
+		id, found, known, err := w.sender.Find(t.Context(), m)
+		if found != (c.sent == 1) || !known || err != nil || found && id != w.outbox.Messages("", "")[0].ID {
+			t.Errorf("%s: got %q, %v, %v, %v", c.name, id, found, known, err)
+		}
+	}
+}
+
+func TestALookThatFailsIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.wantAccepted(textNotice())
+	for _, f := range []simkit.Fault{{Mode: "status", Code: 20500}, {Mode: "throttle"}, {Mode: "html_502"}, {Mode: "down"}} {
+		f.Target, f.Op = "twilio", "list"
+		id := w.fault(f)
+		if _, found, _, err := w.sender.Find(t.Context(), textNotice()); err == nil || found {
+			t.Errorf("%+v: found %v, %v", f, found, err)
+		}
+		if err := w.faults.Delete(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAShopsTextsAreSentFromItsOwnAccountOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, blank := range []func(*shop.Twilio){
+		func(t *shop.Twilio) { *t = shop.Twilio{} },
+		func(t *shop.Twilio) { t.AccountSID = "" },
+		func(t *shop.Twilio) { t.APIKey = "" },
+		func(t *shop.Twilio) { t.APISecret = "" },
+		func(t *shop.Twilio) { t.AuthToken = "" },
+		func(t *shop.Twilio) { t.MessagingServiceSID = "" },
+		func(t *shop.Twilio) { t.APISecret = "with-a-dash" }, // the library refuses it before any request
+	} {
+		half := account
+		blank(&half)
+		w.sender.shops = shops{twilio: half}
+		w.wantFailed(textNotice(), waitlist.ShopFault, 0)
+	}
+	w.sender.shops = shops{twilio: account}
+	other := textNotice()
+	other.ShopID = 8
+	w.wantFailed(other, waitlist.ShopFault, 0)
+	if n := w.asked.Load(); n != 0 {
+		t.Errorf("Twilio was asked %d times", n)
+	}
+	wrong := account
+	wrong.APISecret = "wrong"
+	w.sender.shops = shops{twilio: wrong}
+	if failed := w.wantFailed(textNotice(), waitlist.ShopFault, 0); failed.Code != "20003" || strings.Contains(failed.Why, "wrong") {
+		t.Errorf("got %+v", failed)
+	}
+}
+
+func TestCredentialsGoToTwilioAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := &call{ctx: t.Context(), next: w.sender.twilio, sim: w.sender.sim}
+	for _, to := range []string{"http://api.twilio.com/x", "https://api.twilio.com.evil.example/x", "https://evil.example/x", w.sim.URL + "/x"} {
+		r := newRequest(t, to)
+		if answer, err := c.RoundTrip(r); err == nil {
+			answer.Body.Close()
+			t.Errorf("%s was asked", to)
+		}
+	}
+	if n := w.asked.Load(); n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+func TestAPhoneThatTextedStopIsRefusedByTwilioToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.wantAccepted(textNotice())
+	w.report()
+	if err := w.twilio.SendText(t.Context(), ann, number, "Stop"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.report(); got.inbound != (InboundText{From: ann, Body: "Stop"}) {
+		t.Errorf("got %+v", got.inbound)
+	}
+	w.wantFailed(textNotice(), waitlist.OptedOut, 1)
+
+	if err := w.twilio.SendText(t.Context(), ann, "", "START"); err != nil { // to whoever texted last
+		t.Fatal(err)
+	}
+	w.report()
+	if _, err := w.sender.Send(t.Context(), textNotice()); err != nil {
+		t.Errorf("after START: %v", err)
+	}
+	var refused *inbox.Refused
+	if err := w.twilio.SendText(t.Context(), ann, "+15550000000", "hello"); !errors.As(err, &refused) {
+		t.Errorf("to a number that nobody has: %v", err)
+	}
+}

@@ -1,0 +1,117 @@
+package notify
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"holdfast/app/notify/twiliosim"
+	"holdfast/app/shop"
+)
+
+func newRequest(t *testing.T, to string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, to, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// inbound is a text as Twilio posts it, and where.
+func inbound() (string, url.Values) {
+	return "https://holdfast.example.com/webhooks/twilio/" + shopKey + "/inbound?a=%20b+c&b=", url.Values{
+		"AccountSid": {account.AccountSID}, "MessageSid": {"SM1"}, "From": {ann}, "To": {number}, "Body": {"STOP & go é"},
+	}
+}
+
+func parse(t *testing.T, raw string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestAGenuineCallbackIsBelieved(t *testing.T) {
+	t.Parallel()
+	to, form := inbound()
+	h := http.Header{"X-Twilio-Signature": {twiliosim.Sign(account.AuthToken, to, form)}}
+	got, err := ReadText(account, parse(t, to), h, form)
+	if err != nil || got != (InboundText{From: ann, Body: "STOP & go é"}) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	// A value that is repeated is not signed: it is not read either.
+	form.Add("Body", "hello")
+	if got, err = ReadText(account, parse(t, to), h, form); err != nil || got.Body != "STOP & go é" {
+		t.Fatalf("with a second body: got %+v, %v", got, err)
+	}
+}
+
+func TestAForgedCallbackIsRefused(t *testing.T) {
+	t.Parallel()
+	to, _ := inbound()
+	type forgery struct {
+		account shop.Twilio
+		to      string
+		form    url.Values
+		h       http.Header
+	}
+	for name, forge := range map[string]func(*forgery){
+		"no signature":    func(f *forgery) { f.h = http.Header{} },
+		"empty signature": func(f *forgery) { f.h.Set("X-Twilio-Signature", "") },
+		"two signatures":  func(f *forgery) { f.h.Add("X-Twilio-Signature", f.h.Get("X-Twilio-Signature")) },
+		"another key":     func(f *forgery) { f.h.Set("X-Twilio-Signature", twiliosim.Sign("guess", to, f.form)) },
+		"the API secret":  func(f *forgery) { f.h.Set("X-Twilio-Signature", twiliosim.Sign(account.APISecret, to, f.form)) },
+		"an empty key": func(f *forgery) {
+			f.account.AuthToken = ""
+			f.h.Set("X-Twilio-Signature", twiliosim.Sign("", to, f.form))
+		},
+		"a shared key":       func(f *forgery) { f.h.Set("X-Twilio-Webhooks-Signature-Settings", "key=k,algorithm=HMAC_SHA256") },
+		"another body":       func(f *forgery) { f.form.Set("Body", "START") },
+		"another sender":     func(f *forgery) { f.form.Set("From", "+14155550199") },
+		"one parameter more": func(f *forgery) { f.form.Set("OptOutType", "STOP") },
+		"one parameter less": func(f *forgery) { f.form.Del("To") },
+		"another account":    func(f *forgery) { f.account.AccountSID = "AC2" },
+		"another scheme":     func(f *forgery) { f.to = "http" + to[len("https"):] },
+		"another host":       func(f *forgery) { f.to = "https://evil.example.com" + to[len("https://holdfast.example.com"):] },
+		"another shop's key": func(f *forgery) { f.to = "https://holdfast.example.com/webhooks/twilio/other/inbound?a=%20b+c&b=" },
+		"another path": func(f *forgery) {
+			f.to = "https://holdfast.example.com/webhooks/twilio/" + shopKey + "/status?a=%20b+c&b="
+		},
+		"the query in other words": func(f *forgery) {
+			f.to = "https://holdfast.example.com/webhooks/twilio/" + shopKey + "/inbound?a=+b+c&b="
+		},
+		"no query": func(f *forgery) { f.to = "https://holdfast.example.com/webhooks/twilio/" + shopKey + "/inbound" },
+	} {
+		_, form := inbound()
+		f := forgery{account, to, form, http.Header{"X-Twilio-Signature": {twiliosim.Sign(account.AuthToken, to, form)}}}
+		forge(&f)
+		if got, err := ReadText(f.account, parse(t, f.to), f.h, f.form); !errors.Is(err, ErrForged) || got != (InboundText{}) {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+		if got, ok, err := ReadStatus(f.account, parse(t, f.to), f.h, f.form); !errors.Is(err, ErrForged) || ok {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+func TestAGenuineCallbackThatSaysNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	to := "https://holdfast.example.com/webhooks/twilio/" + shopKey + "/status"
+	form := url.Values{"AccountSid": {account.AccountSID}}
+	h := http.Header{"X-Twilio-Signature": {twiliosim.Sign(account.AuthToken, to, form)}}
+	if _, err := ReadText(account, parse(t, to), h, form); !errors.Is(err, ErrMalformed) {
+		t.Errorf("as a text: %v", err)
+	}
+	if _, ok, err := ReadStatus(account, parse(t, to), h, form); ok || !errors.Is(err, ErrMalformed) {
+		t.Errorf("as a report: %v", err)
+	}
+	form = url.Values{"AccountSid": {account.AccountSID}, "MessageSid": {"SM1"}, "MessageStatus": {"daydreaming"}}
+	h = http.Header{"X-Twilio-Signature": {twiliosim.Sign(account.AuthToken, to, form)}}
+	if _, ok, err := ReadStatus(account, parse(t, to), h, form); ok || err != nil {
+		t.Errorf("an unknown status: %v, %v", ok, err)
+	}
+}
