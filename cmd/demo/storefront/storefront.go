@@ -235,6 +235,7 @@ func notifyMe(v productPage) block {
 			"proxy":    v.Path + "/apps/notify",
 		},
 		Globals: map[string]any{
+			"shop":         map[string]any{"name": v.Shop.Name},
 			"request":      map[string]any{"locale": map[string]any{"iso_code": v.Locale}, "design_mode": false},
 			"cart":         map[string]any{"currency": map[string]any{"iso_code": v.Shop.Currency}},
 			"localization": map[string]any{"country": country, "available_countries": countries()},

@@ -25,7 +25,7 @@ const (
 func chair() storefront.Product {
 	return storefront.Product{
 		ID: "1", Handle: "chair", Title: "Ash chair", Description: "Steam-bent ash.",
-		Shop: storefront.Shop{Name: "Northwind Chairs", Currency: "GBP", Country: "GB", Locale: "en"},
+		Shop: storefront.Shop{Name: "Northwind & Sons", Currency: "GBP", Country: "GB", Locale: "en"},
 		Variants: []storefront.Variant{
 			{ID: "11", Title: "Natural", Price: "149.00", Available: true},
 			{ID: "12", Title: "Walnut", Price: "169.00"},
@@ -34,9 +34,17 @@ func chair() storefront.Product {
 	}
 }
 
-// shopfront is a storefront with an app behind its proxy that remembers what it is asked.
-type shopfront struct {
+// street is a storefront with any number of shops in it.
+type street struct {
 	*httptest.Server
+
+	mu    sync.Mutex
+	shops map[string]*shopfront
+}
+
+// shopfront is one shop of the storefront, with an app behind its proxy that remembers what it is told.
+type shopfront struct {
+	root    string // address of the shop
 	product func() storefront.Product
 
 	mu     sync.Mutex
@@ -46,45 +54,74 @@ type shopfront struct {
 	stock  bool
 }
 
-type tap struct{ contentType, accept, path, body string }
+type tap struct{ contentType, accept, body string }
 
-func newShopfront(t *testing.T) *shopfront {
+func newStreet(t *testing.T) *street {
 	t.Helper()
-	f := &shopfront{product: chair, stock: true}
+	st := &street{shops: map[string]*shopfront{}}
 	s, err := storefront.New(storefront.Deps{
 		Extension: extensionDir,
 		Node:      nodeDir,
 		Log:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Product: func(shop, handle string) (storefront.Product, bool) {
-			p := f.product()
-			return p, shop == "north.myshopify.com" && handle == p.Handle
-		},
-		Proxy: f.app,
-		Buy: func(_ context.Context, _, variant string) error {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if !f.stock {
-				return storefront.ErrSoldOut
+			f := st.shop(shop)
+			if f == nil {
+				return storefront.Product{}, false
 			}
-			f.bought = append(f.bought, variant)
-			return nil
+			p := f.product()
+			return p, p.Handle == handle
 		},
+		Proxy: func(w http.ResponseWriter, r *http.Request, shop, path string) {
+			if f := st.shop(shop); f != nil && path == "/waitlist" {
+				f.app(w, r)
+			} else {
+				http.NotFound(w, r)
+			}
+		},
+		Buy: func(_ context.Context, shop, variant string) error { return st.shop(shop).buy(variant) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	f.Server = httptest.NewServer(s)
-	t.Cleanup(f.Server.Close)
+	st.Server = httptest.NewServer(s)
+	t.Cleanup(st.Server.Close)
+	return st
+}
+
+func (st *street) shop(domain string) *shopfront {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.shops[domain]
+}
+
+// open opens another shop, which sells the chair.
+func (st *street) open() *shopfront {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	domain := fmt.Sprintf("shop-%d.myshopify.com", len(st.shops)+1)
+	f := &shopfront{root: st.URL + "/shops/" + domain, product: chair, stock: true}
+	st.shops[domain] = f
 	return f
 }
 
-// app answers as the program does behind Shopify's app proxy.
-func (f *shopfront) app(w http.ResponseWriter, r *http.Request, shop, path string) {
-	if shop != "north.myshopify.com" || path != "/waitlist" {
-		http.NotFound(w, r)
-		return
+func newShopfront(t *testing.T) *shopfront {
+	t.Helper()
+	return newStreet(t).open()
+}
+
+func (f *shopfront) buy(variant string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.stock {
+		return storefront.ErrSoldOut
 	}
+	f.bought = append(f.bought, variant)
+	return nil
+}
+
+// app answers as the program does behind Shopify's app proxy.
+func (f *shopfront) app(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		state := map[string]string{"11": "in_stock", "13": "not_waitable"}[r.URL.Query().Get("variant_id")]
 		if state == "" {
@@ -102,7 +139,7 @@ func (f *shopfront) app(w http.ResponseWriter, r *http.Request, shop, path strin
 		return
 	}
 	f.mu.Lock()
-	f.taps = append(f.taps, tap{r.Header.Get("Content-Type"), r.Header.Get("Accept"), r.URL.Path, string(body)})
+	f.taps = append(f.taps, tap{r.Header.Get("Content-Type"), r.Header.Get("Accept"), string(body)})
 	answer := f.answer
 	f.mu.Unlock()
 	if answer != nil {
@@ -138,7 +175,7 @@ func (f *shopfront) tapped() []tap {
 }
 
 func (f *shopfront) page(query string) string {
-	return f.URL + "/shops/north.myshopify.com/products/chair" + query
+	return f.root + "/products/chair" + query
 }
 
 func get(t *testing.T, address string) (int, string) {
@@ -173,7 +210,8 @@ func openingTag(block string) string {
 
 func TestASoldOutVariantShowsAFormThatNeedsNoScript(t *testing.T) {
 	t.Parallel()
-	f := newShopfront(t)
+	st := newStreet(t)
+	f := st.open()
 
 	status, page := get(t, f.page("?variant=12"))
 
@@ -185,11 +223,13 @@ func TestASoldOutVariantShowsAFormThatNeedsNoScript(t *testing.T) {
 		t.Errorf("the block is hidden: %s", tag)
 	}
 	for _, want := range []string{
-		`action="/shops/north.myshopify.com/apps/notify/waitlist" method="post"`,
+		`action="/shops/shop-1.myshopify.com/apps/notify/waitlist" method="post"`,
 		`name="variant_id" value="12"`,
 		`name="currency" value="GBP"`,
 		`name="locale" value="en"`,
+		`name="consent" value="">`, // a form without a tick has asked, and says so
 		`name="consent" value="email-1"`,
+		`Email me when this is back. Northwind &amp; Sons may send me messages`,
 		`Get one when it’s back`,
 	} {
 		if !strings.Contains(block, want) {
@@ -203,7 +243,7 @@ func TestASoldOutVariantShowsAFormThatNeedsNoScript(t *testing.T) {
 		if !strings.Contains(page, asset) {
 			t.Errorf("the page does not load %s", asset)
 		}
-		if status, _ := get(t, f.URL+asset); status != http.StatusOK {
+		if status, _ := get(t, st.URL+asset); status != http.StatusOK {
 			t.Errorf("%s answers %d", asset, status)
 		}
 	}
@@ -258,10 +298,11 @@ func TestALanguageThatTheBlockLacksFallsBackToEnglish(t *testing.T) {
 
 func TestAnUnknownProductIsNotFound(t *testing.T) {
 	t.Parallel()
-	f := newShopfront(t)
+	st := newStreet(t)
+	st.open()
 
-	for _, path := range []string{"/shops/north.myshopify.com/products/table", "/shops/south.myshopify.com/products/chair"} {
-		if status, _ := get(t, f.URL+path); status != http.StatusNotFound {
+	for _, path := range []string{"/shops/shop-1.myshopify.com/products/table", "/shops/shop-2.myshopify.com/products/chair"} {
+		if status, _ := get(t, st.URL+path); status != http.StatusNotFound {
 			t.Errorf("%s answers %d", path, status)
 		}
 	}
@@ -272,7 +313,7 @@ func TestTheBuyButtonBuysForAStranger(t *testing.T) {
 	f := newShopfront(t)
 	buy := func() string {
 		t.Helper()
-		resp, err := http.PostForm(f.URL+"/shops/north.myshopify.com/cart/add", url.Values{"id": {"11"}, "handle": {"chair"}})
+		resp, err := http.PostForm(f.root+"/cart/add", url.Values{"id": {"11"}, "handle": {"chair"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,9 @@
       this.error = this.querySelector('[role="alert"]');
       this.data = JSON.parse(this.querySelector('script').textContent);
       this.fields = this.form.elements;
-      this.consents = { email: this.data.consent };
+      this.consent = this.querySelector('.notify-me__consent input');
+      this.agreement = this.querySelector('.notify-me__consent span');
+      this.agreements = { email: this.agreement.dataset };
       this.variant = null;
       this.form.noValidate = true; // the messages are ours, and in the language of the page
 
@@ -115,27 +117,28 @@
     }
 
     offer({ channels, consent }) {
-      this.consents = { ...consent };
+      const own = this.agreement.dataset;
+      this.agreements = { ...consent };
       // The same text, and the block has it in the language of the page.
-      if (consent?.email?.version === this.data.consent.version) this.consents.email = this.data.consent;
+      if (consent?.email?.version === own.version) this.agreements.email = own;
       this.querySelector('.notify-me__channels').hidden = channels.length < 2;
       const chosen = this.fields.channel.value;
       this.pick(channels.includes(chosen) ? chosen : channels[0]);
     }
 
     pick(channel) {
-      const { channel: radios, contact, consent } = this.fields;
+      const { channel: radios, contact } = this.fields;
       const sms = channel === 'sms';
       radios.value = channel;
       contact.type = sms ? 'tel' : 'email';
       contact.autocomplete = sms ? 'tel' : 'email';
       this.querySelector('[data-label]').textContent = this.data.texts[channel];
       this.querySelector('.notify-me__country').hidden = !sms;
-      const agreed = this.consents[channel];
-      if (agreed && agreed.version !== consent.value) {
-        consent.value = agreed.version;
-        consent.checked = false; // it was another text that was agreed to
-        this.querySelector('[data-consent]').textContent = agreed.text;
+      const { version, text } = this.agreements[channel] ?? {};
+      if (version && version !== this.consent.value) {
+        this.consent.value = version;
+        this.consent.checked = false; // it was another text that was agreed to
+        this.agreement.textContent = text;
       }
       this.fail();
     }
