@@ -63,7 +63,7 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 		sim:     strings.TrimSuffix(env("HOLDFAST_SIM"), "/"),
 	}
 	c.directURL = or("DATABASE_DIRECT_URL", c.databaseURL)
-	c.data = or("HOLDFAST_DATA", filepath.Join(os.TempDir(), "holdfast"))
+	c.data = or("HOLDFAST_DATA", dataFolder())
 
 	if raw := needed("HOLDFAST_URL", "the public address of this program, such as https://app.example.com"); raw != "" {
 		u, err := url.Parse(raw)
@@ -112,6 +112,19 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 		}
 	}
 	return c, errors.Join(faults...)
+}
+
+// dataFolder is where the embedded PostgreSQL keeps its data unless HOLDFAST_DATA says otherwise. root's own
+// home is closed to the unprivileged user that PostgreSQL runs as.
+func dataFolder() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/holdfast"
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return filepath.Join(os.TempDir(), "holdfast")
+	}
+	return filepath.Join(home, ".holdfast")
 }
 
 // loopback says whether an address can be reached from this machine alone.
