@@ -43,7 +43,7 @@ small{display:block;margin-top:1.5rem;color:#6b6b66}
 <body><main>
 {{if .Gone}}<h1>{{.Gone}}</h1><p class="muted">The shop has withdrawn it, or it was never there.</p>
 {{else}}<h1>{{.Shop}}</h1>
-<div class="item"><img src="{{.Image}}" alt=""><div><p><strong>{{.Title}}</strong></p><p class="muted">{{.Variant}} · {{.Quantity}} ×</p></div></div>
+<div class="item"><img src="{{.Image}}" alt=""><div><p><strong>{{.Title}}</strong></p><p class="muted">{{with .Variant}}{{.}} · {{end}}{{.Quantity}} ×</p></div></div>
 <p class="total"><span>Total</span><span>{{.Currency}} {{.Price}}</span></p>
 {{if .Order}}<p class="note" role="status">Thank you. Order {{.Order}} is paid.</p>
 {{else if .Why}}<p class="note bad" role="alert">{{.Why}}. It cannot be paid for now.</p>
@@ -79,6 +79,9 @@ func (s *Server) checkout(token string, open bool) (checkoutPage, int) {
 	l := d.lines[0]
 	p := checkoutPage{
 		Shop: sh.name, Title: l.title, Variant: l.variantOf, Image: l.variant.product.image().url, Price: total(d.lines), Currency: d.currency, Quantity: l.quantity,
+	}
+	if p.Variant == "Default Title" { // what Shopify calls the variant of a product that has no choices
+		p.Variant = ""
 	}
 	switch err := d.payable(); {
 	case d.order != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/vektah/gqlparser/v2/gqlerror"
 	"github.com/vektah/gqlparser/v2/parser"
 	"github.com/vektah/gqlparser/v2/validator"
+	"github.com/vektah/gqlparser/v2/validator/rules"
 )
 
 // gqlError is an error of an answer.
@@ -71,7 +72,7 @@ func newPlan(api *adminAPI, res resolvers, document, operation string, raw map[s
 		return p, []gqlError{{Message: "An operation name is required", Extensions: map[string]any{"code": "missingOperationName"}}}
 	}
 	p.roots = rootNames(p.op.SelectionSet, doc.Fragments)
-	if list := validator.Validate(api.schema, doc); len(list) > 0 {
+	if list := validator.ValidateWithRules(api.schema, doc, rules.NewDefaultRules()); len(list) > 0 {
 		return p, fromParser(list)
 	}
 	root := api.schema.Query

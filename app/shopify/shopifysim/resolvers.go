@@ -31,11 +31,10 @@ type (
 	}
 	scope   struct{ handle string }
 	payload struct {
-		object  any // draftOrder, deletedId
-		errs    []userError
-		changed bool
+		object any // draftOrder, deletedId
+		errs   []userError
 	}
-	// connection is a page. total is the whole list in order, of which nodes are shown.
+	// connection is a page of a list.
 	connection struct {
 		nodes            []any
 		hasNext, hasPrev bool
@@ -371,7 +370,7 @@ func (x *exec) draftOrderCreate(sh *shop, args map[string]any) (any, error) {
 		return payload{errs: errs}, nil
 	}
 	sh.createDraft(x.now, d)
-	return payload{object: d, errs: []userError{}, changed: true}, nil
+	return payload{object: d, errs: []userError{}}, nil
 }
 
 func only(input string, given map[string]any, simulated []string) error {
@@ -399,7 +398,7 @@ func (x *exec) draftOrderDelete(sh *shop, args map[string]any) (any, error) {
 		return payload{errs: []userError{{nil, "Draft order not found"}}}, nil
 	}
 	sh.deleteDraft(x.now, d)
-	return payload{object: id, errs: []userError{}, changed: true}, nil
+	return payload{object: id, errs: []userError{}}, nil
 }
 
 func newResolvers() resolvers {

@@ -69,6 +69,7 @@ type outbox struct {
 	client *http.Client
 	proxy  *http.Client  // of the app proxy, which waits longer
 	kick   chan struct{} // something may be due
+	alone  time.Duration // how long a reordered webhook waits to be overtaken when nothing follows it
 
 	mu      sync.Mutex
 	some    *sync.Cond // ready is not empty, or it is over
@@ -84,7 +85,7 @@ const keptDeliveries = 4000
 func newOutbox(s *Server) *outbox {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is an answer like any other
 	o := &outbox{
-		s: s, kick: make(chan struct{}, 1),
+		s: s, kick: make(chan struct{}, 1), alone: time.Second,
 		client: &http.Client{Timeout: answerWithin, CheckRedirect: stay},
 		proxy:  &http.Client{Timeout: 30 * time.Second, CheckRedirect: stay},
 	}
@@ -132,7 +133,7 @@ func (o *outbox) add(topic, domain string, body []byte) {
 			lost = true
 		case "reorder":
 			d.reorder = true
-			d.after = o.s.clock.Now().Add(time.Second) // when nothing follows
+			d.after = o.s.clock.Now().Add(o.alone)
 		case "delay":
 			d.State = "held"
 			if f.Until == "lifted" {

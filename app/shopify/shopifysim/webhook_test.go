@@ -346,6 +346,7 @@ func TestWebhooksCanBeDoubledLostDelayedAndReordered(t *testing.T) {
 	}
 
 	settled(t, s)
+	s.hooks.alone = time.Hour
 	fault(simkit.Fault{Mode: "reorder", Count: 1})
 	set(4)
 	if n := s.InFlight(); n != 1 {
@@ -359,6 +360,7 @@ func TestWebhooksCanBeDoubledLostDelayedAndReordered(t *testing.T) {
 		t.Errorf("then came %s, want 4", h.raw)
 	}
 
+	s.hooks.alone = time.Millisecond
 	fault(simkit.Fault{Mode: "reorder", Count: 1})
 	set(6) // and nothing follows
 	if h := a.next(t); h.body["available"] != 6.0 {
