@@ -3,12 +3,13 @@ package web
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"holdfast/app/notify"
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 	"holdfast/app/waitlist"
@@ -69,10 +71,18 @@ func (f *fake) done() []string {
 	return slices.Clone(f.acts)
 }
 
+func (f *fake) setState(state string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = state
+}
+
 var testItem = waitlist.Item{VariantID: 41, ProductTitle: "Oak chair", VariantTitle: "Natural", ImageURL: "https://cdn.shopify.com/chair.jpg",
 	Price: "129.0", Currency: "EUR", URL: "https://chairs.myshopify.com/products/oak-chair?variant=41"}
 
 func (f *fake) offer() waitlist.Offer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	o := waitlist.Offer{ShopID: 1, ShopName: "Chairs & Co", Item: testItem, State: f.state, HoldMinutes: 15, Now: testNow, PlaceToken: goodToken}
 	switch f.state {
 	case "open":
@@ -288,7 +298,7 @@ func newConfig(t testing.TB, f *fake) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, Twilio: fakeTwilio(), URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
+	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, Twilio: realTwilio(), URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
 		Now: func() time.Time { return testNow }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
@@ -363,20 +373,24 @@ func bearer(t testing.TB) []string {
 
 const formType = "application/x-www-form-urlencoded"
 
-// fakeTwilio believes a request whose signature is the address that was signed.
-func fakeTwilio() Twilio {
-	check := func(u *url.URL, h http.Header) error {
-		if h.Get("X-Twilio-Signature") != u.String() {
-			return errors.New("bad signature")
-		}
-		return nil
+// twilioSignature is Twilio's: HMAC-SHA1 of the address, followed by each field of the form with its
+// value, in the order of their names.
+func twilioSignature(address string, form url.Values) string {
+	mac := hmac.New(sha1.New, []byte("auth"))
+	mac.Write([]byte(address))
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		mac.Write([]byte(name + form.Get(name)))
 	}
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// realTwilio verifies as the program does.
+func realTwilio() Twilio {
 	return Twilio{
 		Text: func(t shop.Twilio, u *url.URL, h http.Header, form url.Values) (InboundText, error) {
-			return InboundText{From: form.Get("From"), Body: form.Get("Body")}, check(u, h)
+			text, err := notify.ReadText(t, u, h, form)
+			return InboundText{From: text.From, Body: text.Body, OptOutType: text.OptOutType}, err
 		},
-		Status: func(t shop.Twilio, u *url.URL, h http.Header, form url.Values) (waitlist.Delivery, bool, error) {
-			return waitlist.Delivery{ProviderID: form.Get("MessageSid"), Status: form.Get("MessageStatus")}, form.Get("MessageStatus") != "queued", check(u, h)
-		},
+		Status: notify.ReadStatus,
 	}
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -70,20 +71,27 @@ func TestAWebhookThatIsTooLargeIsRefused(t *testing.T) {
 func TestTwilioIsBelievedByItsSignatureOfThePublicAddress(t *testing.T) {
 	t.Parallel()
 	const base = "https://app.example.com"
+	const text, report = "AccountSid=AC1&From=%2B447400123456&Body=STOP", "AccountSid=AC1&MessageSid=SM1&MessageStatus="
 	for _, c := range []struct {
 		path, form, signed string
 		status             int
 		body, act          string
 	}{
-		{"/webhooks/twilio/k3y/inbound", "From=%2B447400123456&Body=STOP", base + "/webhooks/twilio/k3y/inbound", 200, "<Response/>", "text +447400123456 STOP"},
-		{"/webhooks/twilio/k3y/status?message=7&x=%20", "MessageSid=SM1&MessageStatus=delivered", base + "/webhooks/twilio/k3y/status?message=7&x=%20", 204, "", "delivered SM1 delivered"},
-		{"/webhooks/twilio/k3y/status", "MessageSid=SM1&MessageStatus=queued", base + "/webhooks/twilio/k3y/status", 204, "", ""},
-		{"/webhooks/twilio/k3y/inbound", "From=%2B447400123456&Body=STOP", "http://app.example.com/webhooks/twilio/k3y/inbound", 403, "bad_signature", ""},
-		{"/webhooks/twilio/k3y/status", "MessageSid=SM1&MessageStatus=delivered", "", 403, "bad_signature", ""},
-		{"/webhooks/twilio/other/inbound", "Body=STOP", base + "/webhooks/twilio/other/inbound", 404, "not_found", ""},
+		{"/webhooks/twilio/k3y/inbound", text, base + "/webhooks/twilio/k3y/inbound", 200, "<Response/>", "text +447400123456 STOP"},
+		{"/webhooks/twilio/k3y/status?message=7&x=%20", report + "delivered", base + "/webhooks/twilio/k3y/status?message=7&x=%20", 204, "", "delivered SM1 delivered"},
+		{"/webhooks/twilio/k3y/status", report + "strange", base + "/webhooks/twilio/k3y/status", 204, "", ""},
+		{"/webhooks/twilio/k3y/status", "AccountSid=AC1", base + "/webhooks/twilio/k3y/status", 403, "bad_signature", ""},
+		{"/webhooks/twilio/k3y/inbound", text, "http://app.example.com/webhooks/twilio/k3y/inbound", 403, "bad_signature", ""},
+		{"/webhooks/twilio/k3y/inbound", strings.Replace(text, "AC1", "AC2", 1), base + "/webhooks/twilio/k3y/inbound", 403, "bad_signature", ""},
+		{"/webhooks/twilio/k3y/status", report + "delivered", "", 403, "bad_signature", ""},
+		{"/webhooks/twilio/other/inbound", text, base + "/webhooks/twilio/other/inbound", 404, "not_found", ""},
 	} {
+		form, err := url.ParseQuery(c.form)
+		if err != nil {
+			t.Fatal(err)
+		}
 		f := &fake{}
-		w := send(t, newWeb(t, f), "POST", c.path, c.form, "Content-Type", formType, "X-Twilio-Signature", c.signed)
+		w := send(t, newWeb(t, f), "POST", c.path, c.form, "Content-Type", formType, "X-Twilio-Signature", twilioSignature(c.signed, form))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.body) || strings.Join(f.done(), ",") != c.act {
 			t.Errorf("%s: %d %s, did %v", c.path, w.Code, w.Body, f.done())
 		}
