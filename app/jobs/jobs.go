@@ -63,10 +63,12 @@ type Config struct {
 func New(pool *pgxpool.Pool, list *waitlist.Service, c Config) (*river.Client[pgx.Tx], error) {
 	workers := river.NewWorkers()
 	for _, err := range []error{
-		add(workers, func(ctx context.Context, a waitlist.ObserveJob) error { return list.Observe(ctx, a.ShopID, a.VariantID) }),
+		add(workers, func(ctx context.Context, a waitlist.ObserveJob) error {
+			return list.Observe(ctx, a.ShopID, a.VariantID)
+		}),
 		add(workers, func(ctx context.Context, a waitlist.SecureJob) error { return list.Secure(ctx, a.ShopID, a.HoldID) }),
 		add(workers, func(ctx context.Context, a waitlist.ReleaseJob) error { return list.Release(ctx, a.ShopID, a.HoldID) }),
-		add(workers, func(ctx context.Context, a waitlist.NoticeJob) error { return list.Notify(ctx, a.ShopID, a.MessageID) }),
+		add(workers, func(ctx context.Context, a waitlist.NoticeJob) error { return list.Notify(ctx, a.ShopID, a.RestockID) }),
 		add(workers, func(ctx context.Context, a waitlist.WebhookJob) error {
 			return list.HandleWebhook(ctx, a.ShopID, a.WebhookID)
 		}),
@@ -183,7 +185,7 @@ func TakeBack(ctx context.Context, pool *pgxpool.Pool, list *waitlist.Service, i
 		return fmt.Errorf("take back jobs: %w", err)
 	}
 	for _, n := range notices {
-		if err := list.Abandoned(ctx, n.ShopID, n.MessageID); err != nil {
+		if err := list.Abandoned(ctx, n.ShopID, n.RestockID); err != nil {
 			return fmt.Errorf("take back jobs: %w", err)
 		}
 	}

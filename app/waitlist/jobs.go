@@ -24,7 +24,7 @@ type ReleaseJob struct {
 // NoticeJob asks for Notify.
 type NoticeJob struct {
 	ShopID    int64 `json:"shop_id"`
-	MessageID int64 `json:"message_id"`
+	RestockID int64 `json:"restock_id"`
 }
 
 // WebhookJob asks for HandleWebhook.

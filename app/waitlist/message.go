@@ -81,32 +81,68 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 	return n, err
 }
 
-// Notify sends a message, at most once: the intent to send is committed before the call, so that a process
-// that dies in between leaves a message of unknown outcome, not one that looks unsent. Nobody is told
-// twice by it. Where the provider can be asked (texts), it is, and the message is sent once more with the
-// same link only when the provider does not have it a minute later; a mail of unknown outcome is not sent
-// again, since a second notice is worse than a late one: its offer lapses and the unit goes on.
+// Notify sends the messages of a restock that were not sent yet, one after the other: whoever joined first
+// is told first (promise 3). A message that cannot be sent now does not keep the others waiting.
+//
+// Each is sent at most once: the intent to send is committed before the call, so that a process that dies
+// in between leaves a message of unknown outcome, not one that looks unsent. Nobody is told twice by it.
+// Where the provider can be asked (texts), it is, and the message is sent once more with the same link only
+// when the provider does not have it a minute later; a mail of unknown outcome is not sent again, since a
+// second notice is worse than a late one: its offer lapses and the unit goes on.
 //
 // The last checks are made in the step that sends (promise 6): the offer is open and not overdue, the
 // entry still offered, the contact not suppressed, the variant on sale, the shop installed. A message that
 // fails them is cancelled with the reason.
 //
 // It returns ErrLater when it should soon be run again, *Throttled when not before some time.
-func (s *Service) Notify(ctx context.Context, shopID, messageID int64) error {
+func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
+	const atOnce = 100
+	var unsent error
+	for last := int64(0); ; {
+		rows, _ := s.db.Query(ctx, `
+			SELECT m.id FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
+			WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND m.id > $3 AND m.state IN ('pending', 'sending', 'unknown')
+			ORDER BY m.id LIMIT $4`, shopID, restockID, last, atOnce)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return fmt.Errorf("notify restock %d: %w", restockID, err)
+		}
+		for _, id := range ids {
+			last = id
+			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < SendTimeout {
+				return ErrLater // the job's own time, which is real time, would end in a send
+			}
+			switch err := s.send(ctx, shopID, id); {
+			case errors.Is(err, errBusy):
+				return ErrLater // another process is at it: not out of turn
+			case err != nil && (unsent == nil || errors.Is(unsent, ErrLater)):
+				unsent = err
+			}
+		}
+		if len(ids) < atOnce {
+			return unsent
+		}
+	}
+}
+
+// errBusy is a message that is being sent by somebody else, or whose sender has died.
+var errBusy = errors.New("being sent")
+
+// send sends one message, or settles what became of it.
+func (s *Service) send(ctx context.Context, shopID, messageID int64) error {
 	n, err := s.loadNotice(ctx, s.db, shopID, messageID, "")
 	if err != nil {
-		return fmt.Errorf("notify %d: %w", messageID, err)
+		return fmt.Errorf("message %d: %w", messageID, err)
 	}
-	now := s.now()
 	switch n.State {
 	case "sending":
-		if now.Sub(*n.SendingAt) < sendingSpan {
-			return ErrLater // somebody else is sending it, or died doing so
+		if s.now().Sub(*n.SendingAt) < sendingSpan {
+			return errBusy
 		}
-		if err := s.Abandoned(ctx, shopID, messageID); err != nil {
-			return err
+		if _, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', reason = $3 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`, shopID, messageID, diedSending); err != nil {
+			return fmt.Errorf("message %d: %w", messageID, err)
 		}
-		return s.Notify(ctx, shopID, messageID)
+		return ErrLater
 	case "unknown":
 		again, err := s.lookFor(ctx, n)
 		if err != nil || !again {
@@ -118,7 +154,7 @@ func (s *Service) Notify(ctx context.Context, shopID, messageID int64) error {
 	}
 	ready, err := s.startSending(ctx, shopID, messageID)
 	if err != nil {
-		return fmt.Errorf("notify %d: %w", messageID, err)
+		return fmt.Errorf("message %d: %w", messageID, err)
 	}
 	if ready == nil {
 		return nil
@@ -134,11 +170,16 @@ func (s *Service) Notify(ctx context.Context, shopID, messageID int64) error {
 	return s.sent(context.WithoutCancel(ctx), *ready, provider, sendErr)
 }
 
-// Abandoned says that whoever was sending a message is gone: its outcome is unknown.
-func (s *Service) Abandoned(ctx context.Context, shopID, messageID int64) error {
-	_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', reason = 'the process ended while it was being sent' WHERE shop_id = $1 AND id = $2 AND state = 'sending'`, shopID, messageID)
+const diedSending = "the process ended while it was being sent"
+
+// Abandoned says that whoever was sending the messages of a restock is gone: the outcome of the one that was
+// being sent is unknown.
+func (s *Service) Abandoned(ctx context.Context, shopID, restockID int64) error {
+	_, err := s.db.Exec(ctx, `
+		UPDATE messages m SET state = 'unknown', reason = $3 FROM offers o
+		WHERE o.shop_id = $1 AND o.restock_id = $2 AND m.shop_id = $1 AND m.offer_id = o.id AND m.state = 'sending'`, shopID, restockID, diedSending)
 	if err != nil {
-		return fmt.Errorf("abandon message %d: %w", messageID, err)
+		return fmt.Errorf("abandon messages of restock %d: %w", restockID, err)
 	}
 	return nil
 }

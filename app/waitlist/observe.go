@@ -371,7 +371,7 @@ const unsentSpan = 10 * time.Minute
 //
 // There is no SKIP LOCKED: whoever is locked is waited for, or the order would not hold.
 func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, restockID int64, n int, set shop.Settings, now time.Time) (int, error) {
-	rows, _ := tx.Query(ctx, `
+	tag, err := tx.Exec(ctx, `
 		WITH head AS MATERIALIZED (
 			SELECT e.id, e.contact_id, e.joined_at FROM entries e
 			WHERE e.shop_id = $1 AND e.variant_id = $2 AND e.state = 'waiting' AND e.expires_at > $5
@@ -390,17 +390,12 @@ func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, re
 		INSERT INTO messages (shop_id, kind, channel, contact_id, entry_id, offer_id, state, created_at)
 		SELECT $1, 'notice', c.channel, c.id, made.entry_id, made.id, 'pending', $5
 		FROM made JOIN head ON head.id = made.entry_id JOIN contacts c ON c.shop_id = $1 AND c.id = head.contact_id
-		ORDER BY made.id
-		RETURNING id`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan)
-	messages, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return 0, fmt.Errorf("allocate: %w", err)
+		ORDER BY made.id`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan)
+	made := int(tag.RowsAffected())
+	if err != nil || made == 0 {
+		return 0, err
 	}
-	jobs := make([]river.InsertManyParams, len(messages))
-	for i, id := range messages {
-		jobs[i].Args = NoticeJob{ShopID: shopID, MessageID: id}
-	}
-	return len(messages), s.queue(ctx, tx, jobs)
+	return made, s.queue(ctx, tx, []river.InsertManyParams{{Args: NoticeJob{ShopID: shopID, RestockID: restockID}}})
 }
 
 // finishApply closes a restock that has nothing left, and marks one whose promises Shopify does not back.

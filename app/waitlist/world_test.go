@@ -214,7 +214,7 @@ func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
 		Shop    int64 `json:"shop_id"`
 		Variant int64 `json:"variant_id"`
 		Hold    int64 `json:"hold_id"`
-		Message int64 `json:"message_id"`
+		Restock int64 `json:"restock_id"`
 		Webhook int64 `json:"webhook_id"`
 	}
 	w.must(json.Unmarshal(args, &a))
@@ -227,7 +227,7 @@ func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
 	case "release":
 		return list.Release(ctx, a.Shop, a.Hold)
 	case "notice":
-		return list.Notify(ctx, a.Shop, a.Message)
+		return list.Notify(ctx, a.Shop, a.Restock)
 	case "webhook":
 		return list.HandleWebhook(ctx, a.Shop, a.Webhook)
 	case "reconcile":
