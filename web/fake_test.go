@@ -71,6 +71,12 @@ func (f *fake) done() []string {
 	return slices.Clone(f.acts)
 }
 
+func (f *fake) setAfter(after int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.after = after
+}
+
 func (f *fake) setState(state string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +178,7 @@ func ptr[T any](v T) *T { return &v }
 func pick[T any](i int64, from ...T) T { return from[int(i-1)%len(from)] }
 
 func (f *fake) Queues(_ context.Context, _, after int64) (rows []waitlist.QueueRow, _ error) {
-	f.after = after
+	f.setAfter(after)
 	for _, i := range f.times() {
 		rows = append(rows, waitlist.QueueRow{VariantID: 40 + i, ProductTitle: pick(i, "Oak chair", "Lounge chair with a rather long name, in four woods", "Stool"), VariantTitle: pick(i, "Natural", "Smoked / Large", "Default Title"),
 			SKU: pick(i, "OAK-NAT", "LNG-SMK-L", ""), Waiting: int(i * 7), Offered: int(i % 3), HoldingN: int(i % 2), Sellable: pick(i, ptr(0), ptr(2), nil), ObservedAt: pick(i, &testNow, &testNow, nil),
@@ -181,7 +187,7 @@ func (f *fake) Queues(_ context.Context, _, after int64) (rows []waitlist.QueueR
 	return rows, f.err
 }
 func (f *fake) Queue(_ context.Context, _, variantID, after int64) (q waitlist.QueueRow, rows []waitlist.EntryRow, _ error) {
-	f.after = after
+	f.setAfter(after)
 	if variantID != 41 {
 		return q, nil, waitlist.ErrNotFound
 	}
@@ -193,7 +199,7 @@ func (f *fake) Queue(_ context.Context, _, variantID, after int64) (q waitlist.Q
 	return waitlist.QueueRow{VariantID: 41, ProductTitle: "Oak chair", VariantTitle: "Natural", Waiting: 7, Offered: 1, HoldingN: 1, Sellable: ptr(0)}, rows, f.err
 }
 func (f *fake) Restocks(_ context.Context, _, after int64) (rows []waitlist.RestockRow, _ error) {
-	f.after = after
+	f.setAfter(after)
 	for _, i := range f.times() {
 		rows = append(rows, f.restockRow(60-i))
 	}
@@ -215,7 +221,7 @@ func (f *fake) Restock(_ context.Context, _, id int64) (waitlist.RestockStory, e
 	return s, f.err
 }
 func (f *fake) Holds(_ context.Context, _, after int64) (rows []waitlist.HoldRow, _ error) {
-	f.after = after
+	f.setAfter(after)
 	for _, i := range f.times() {
 		h := waitlist.HoldRow{ID: 90 - i, RestockID: 55, EntryID: i, VariantID: 41, ProductTitle: "Oak chair", VariantTitle: "Natural", Contact: "a••@example.com", State: pick(i, "active", "securing", "sold", "expired"), ClaimedAt: testNow.Add(-5 * time.Minute)}
 		switch h.State {
@@ -231,14 +237,14 @@ func (f *fake) Holds(_ context.Context, _, after int64) (rows []waitlist.HoldRow
 	return rows, f.err
 }
 func (f *fake) OptOuts(_ context.Context, _, after int64) (rows []waitlist.OptOutRow, _ error) {
-	f.after = after
+	f.setAfter(after)
 	for _, i := range f.times() {
 		rows = append(rows, waitlist.OptOutRow{ID: i, Channel: pick(i, waitlist.Email, waitlist.SMS), Address: pick(i, "a••@example.com", "+44 •••• ••3456", ""), Reason: pick(i, "merchant", "stop", "bounce", "unsubscribe"), CreatedAt: testNow, Liftable: i%4 == 1})
 	}
 	return rows, f.err
 }
 func (f *fake) Messages(_ context.Context, _, after int64) (rows []waitlist.MessageRow, _ error) {
-	f.after = after
+	f.setAfter(after)
 	for _, i := range f.times() {
 		rows = append(rows, waitlist.MessageRow{ID: 500 - i, Channel: pick(i, waitlist.Email, waitlist.SMS), Contact: pick(i, "a••@example.com", "+44 •••• ••3456"), ProductTitle: "Oak chair", VariantTitle: "Natural", State: pick(i, "delivered", "failed", "pending", "unknown"),
 			ErrorCode: pick(i, "", "30005", "", ""), Reason: pick(i, "", "The number does not exist", "", "The provider did not answer in time"), Attempts: 1, CreatedAt: testNow, AcceptedAt: pick(i, &testNow, nil)})
