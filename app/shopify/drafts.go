@@ -129,7 +129,7 @@ func (c *Client) createDraft(ctx context.Context, shopID int64, input draftOrder
 	if n == nil {
 		err := rejected(data.DraftOrderCreate.UserErrors)
 		if err == nil {
-			err = errors.New("Shopify names neither a draft nor a reason")
+			err = errors.New("the answer names neither a draft nor a reason")
 		}
 		return waitlist.Draft{}, fmt.Errorf("shopify: create a draft in shop %d: %w", shopID, err)
 	}
@@ -298,7 +298,7 @@ func (c *Client) DeleteDraft(ctx context.Context, shopID, draftID int64) error {
 	}
 	err := rejected(data.DraftOrderDelete.UserErrors)
 	if err == nil {
-		err = errors.New("Shopify names neither a deleted draft nor a reason")
+		err = errors.New("the answer names neither a deleted draft nor a reason")
 	}
 	return fmt.Errorf("shopify: delete draft %d of shop %d: %w", draftID, shopID, err)
 }
