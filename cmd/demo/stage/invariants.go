@@ -159,6 +159,7 @@ type (
 	}
 	messageRow struct {
 		ShopID, ID, OfferID int64
+		Attempts            int
 		SendingAt           *time.Time
 	}
 )
@@ -203,6 +204,7 @@ type books struct {
 	offerByID map[int64]*offerRow
 	entry     map[key]*entryRow
 	hold      map[key]*holdRow
+	message   map[int64]*messageRow   // by offer
 	barred    map[key]*suppressionRow // by contact
 
 	why []string
@@ -233,6 +235,7 @@ func recount(ctx context.Context, tx pgx.Tx, keys *shop.Keys, e Evidence) (Repor
 	}
 	b.statesFit()
 	b.firstComeFirstTold()
+	b.toldInOrder()
 	b.onePersonOnePlace()
 	b.toldOnce()
 	b.optOutsHold()
@@ -290,7 +293,7 @@ func (b *books) read(ctx context.Context, tx pgx.Tx) (err error) {
 	if err != nil {
 		return err
 	}
-	b.messages, err = rowsOf[messageRow](ctx, tx, `SELECT shop_id, id, offer_id, sending_at FROM messages ORDER BY shop_id, id`)
+	b.messages, err = rowsOf[messageRow](ctx, tx, `SELECT shop_id, id, offer_id, attempts, sending_at FROM messages ORDER BY shop_id, id`)
 	if err != nil {
 		return err
 	}
@@ -334,6 +337,10 @@ func (b *books) read(ctx context.Context, tx pgx.Tx) (err error) {
 		r := restock[key{h.ShopID, h.RestockID}]
 		r.Holds = append(r.Holds, h)
 		b.offer[key{h.ShopID, h.OfferID}].hold = h
+	}
+	b.message = map[int64]*messageRow{}
+	for _, m := range b.messages {
+		b.message[m.OfferID] = m
 	}
 	b.barred = map[key]*suppressionRow{}
 	for _, e := range b.entries {
@@ -513,6 +520,47 @@ func (b *books) firstComeFirstTold() {
 	}
 }
 
+// toldInOrder is promise 3 from the outbox: of the messages of one allocation, that of the one who joined
+// first was accepted first. One whose first attempt failed keeps nobody waiting, and is told later.
+func (b *books) toldInOrder() {
+	type allocation struct {
+		shop, restock int64
+		at            time.Time
+	}
+	last := map[allocation]*offerRow{} // of those told so far, the furthest back in the queue
+	for _, m := range b.evidence.Sent {
+		for _, token := range m.Tokens {
+			id, err := b.keys.ParseToken(shop.Reserve, token)
+			o := b.offerByID[id]
+			if err != nil || o == nil {
+				continue // said elsewhere
+			}
+			mine := b.message[id]
+			if mine == nil || mine.Attempts != 1 {
+				continue
+			}
+			a := allocation{o.ShopID, o.RestockID, o.CreatedAt}
+			before := last[a]
+			if before == nil || b.ahead(before, o) {
+				last[a] = o
+				continue
+			}
+			if theirs := b.message[before.ID]; theirs.SendingAt != nil && mine.SendingAt != nil && mine.SendingAt.After(*theirs.SendingAt) {
+				b.broken("promise 3: message %s to %s was sent after that of entry %d, which had joined later", m.ID, m.To, before.EntryID)
+			}
+		}
+	}
+}
+
+// ahead says whether the entry of one offer stands before that of another in the queue.
+func (b *books) ahead(one, other *offerRow) bool {
+	e, f := b.entry[key{one.ShopID, one.EntryID}], b.entry[key{other.ShopID, other.EntryID}]
+	if e.JoinedAt.Equal(f.JoinedAt) {
+		return e.ID < f.ID
+	}
+	return e.JoinedAt.Before(f.JoinedAt)
+}
+
 // mightHaveBeenTold says whether an entry was without doubt waiting, and not yet told in a restock, at a
 // time.
 func (b *books) mightHaveBeenTold(e *entryRow, r *restockRow, at time.Time) bool {
@@ -605,10 +653,6 @@ func (b *books) optOutsHold() {
 			b.broken("promise 6: entry %d is %s, and its contact was suppressed at %s", e.ID, e.State, s.CreatedAt.Format(time.RFC3339Nano))
 		}
 	}
-	attempted := map[int64]*messageRow{}
-	for _, m := range b.messages {
-		attempted[m.OfferID] = m
-	}
 	for _, m := range b.evidence.Sent {
 		for _, token := range m.Tokens {
 			id, err := b.keys.ParseToken(shop.Reserve, token)
@@ -621,7 +665,7 @@ func (b *books) optOutsHold() {
 				continue
 			}
 			// The last look at the opt-outs and the send are two moments, as far apart as one send.
-			row := attempted[id]
+			row := b.message[id]
 			if m.At.After(s.CreatedAt.Add(sendTimeout)) || (row != nil && row.SendingAt != nil && row.SendingAt.After(s.CreatedAt)) {
 				b.broken("promise 6: message %s was sent to %s at %s, after the opt-out at %s", m.ID, m.To, m.At.Format(time.RFC3339Nano), s.CreatedAt.Format(time.RFC3339Nano))
 			}

@@ -199,6 +199,11 @@ func TestEachSpoiltNumberIsNamed(t *testing.T) {
 			sql:  `UPDATE holds SET ended_at = at(600) WHERE id = 4`,
 			want: "promise 3: entry 5 was told in restock 1 at 2026-11-30T12:20:00Z, before entry 4",
 		},
+		"told in the wrong order": {
+			sql:  `UPDATE messages SET sending_at = sending_at + interval '1 minute' WHERE offer_id = 2`,
+			do:   func(l *ledgerOf) { s := l.evidence.Sent; s[1], s[2] = s[2], s[1] },
+			want: "promise 3: message m2 to P2@example.com was sent after that of entry 3, which had joined later",
+		},
 		"two places of one contact": {
 			sql:  `DROP INDEX entries_one_place; INSERT INTO entries (shop_id, variant_id, contact_id, state, expires_at) VALUES (1, 30011, 6, 'waiting', at(9999))`,
 			want: "promise 4: entries 6 and 7 both keep a place for email p6@example.com",

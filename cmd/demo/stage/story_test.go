@@ -1,0 +1,424 @@
+package stage
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"holdfast/app/db/dbtest"
+)
+
+// program builds the real program once for all tests of this package, with the toolchain that runs them.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "holdfast-story-")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "holdfast")
+	out, err := exec.Command("go", "build", "-o", binary, "holdfast/cmd/holdfast").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+// scene is a stage with the real program, and the steps of a story on it. Every step fails the test when
+// it cannot be done.
+type scene struct {
+	t *testing.T
+	s *Stage
+	c *Client
+}
+
+func newScene(t *testing.T, apps int) *scene {
+	t.Helper()
+	binary, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &locked{w: &bytes.Buffer{}}
+	s, err := Start(t.Context(), Options{Binary: binary, Apps: apps, DatabaseURL: dbtest.EmptyURL(t), DataDir: t.TempDir(), AppLog: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the app says:\n%s", log.w)
+		}
+	})
+	return &scene{t, s, s.Client()}
+}
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// person is a shopper with an address of their own.
+func person(n int) string { return fmt.Sprintf("shopper%d@example.com", n) }
+
+func (s *scene) join(n int) {
+	s.t.Helper()
+	got, err := s.c.Join(s.t.Context(), FirstShop, fmt.Sprintf("203.0.113.%d", n), Tap{VariantID: oak, Channel: "email", Contact: person(n), Name: fmt.Sprint("Shopper ", n), Consent: "1"})
+	s.must(err)
+	if want := fmt.Sprintf(`{"status":"accepted","contact":%q}`, person(n)); got.Status != http.StatusAccepted || string(got.Body) != want {
+		s.t.Fatalf("join %d: %d %s", n, got.Status, got.Body)
+	}
+}
+
+const oak = "30011" // the oak chair, sold out
+
+func (s *scene) stock(n int) {
+	s.t.Helper()
+	s.must(s.c.SetStock(s.t.Context(), FirstShop, oak, n))
+	s.settle()
+}
+
+// settle brings everything to rest and finds every promise kept.
+func (s *scene) settle() {
+	s.t.Helper()
+	s.must(s.c.Settle(s.t.Context()))
+	report, err := s.c.Invariants(s.t.Context())
+	s.must(err)
+	if !report.OK || !report.Settled {
+		s.t.Fatalf("invariants: ok %v, settled %v: %s", report.OK, report.Settled, strings.Join(report.Why, "\n"))
+	}
+}
+
+func (s *scene) advance(by time.Duration) {
+	s.t.Helper()
+	s.must(s.c.Advance(s.t.Context(), by))
+	s.settle()
+}
+
+// told lists who has been sent a message, in order.
+func (s *scene) told() []string {
+	s.t.Helper()
+	all, err := s.c.Messages(s.t.Context(), "")
+	s.must(err)
+	var to []string
+	for _, m := range all {
+		to = append(to, m.To)
+	}
+	return to
+}
+
+// link is the link of a kind in the last message to somebody.
+func (s *scene) link(n int, kind string) string {
+	s.t.Helper()
+	all, err := s.c.Messages(s.t.Context(), person(n))
+	s.must(err)
+	if len(all) == 0 {
+		s.t.Fatalf("nobody has told %s", person(n))
+	}
+	link := all[len(all)-1].Link(kind)
+	if link == "" {
+		s.t.Fatalf("no %s link in %q", kind, all[len(all)-1].Body)
+	}
+	return link
+}
+
+// press presses the button of the reserve page and returns the status of the page that follows.
+func (s *scene) press(n int) int {
+	s.t.Helper()
+	status, _, _, err := s.c.Page(s.t.Context(), "POST", s.link(n, "/r/"), url.Values{})
+	s.must(err)
+	return status
+}
+
+// wantReserve looks at how a reserve link stands.
+func (s *scene) wantReserve(n int, state string) ReserveStatus {
+	s.t.Helper()
+	got, err := s.c.ReserveStatus(s.t.Context(), s.link(n, "/r/"))
+	s.must(err)
+	if got.State != state {
+		s.t.Errorf("the reserve link of %s is %s, want %s", person(n), got.State, state)
+	}
+	return got
+}
+
+// wantStates compares the queue, from its head, with the states that are expected.
+func (s *scene) wantStates(want ...string) {
+	s.t.Helper()
+	entries, err := s.c.Entries(s.t.Context(), FirstShop, oak)
+	s.must(err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.State)
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		s.t.Errorf("the queue is %v, want %v", got, want)
+	}
+}
+
+func (s *scene) openDrafts() (n int) {
+	s.t.Helper()
+	drafts, err := s.c.Drafts(s.t.Context(), FirstShop)
+	s.must(err)
+	for _, d := range drafts {
+		if d.Status == "OPEN" {
+			n++
+		}
+	}
+	return n
+}
+
+// Seven people queue for a sold-out chair and four come back: four are told, oldest first. Two press, one
+// pays, one lets the hold run out; the fifth is told then, and nobody else.
+func TestTheStoryOfTheChairs(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	for n := range 7 {
+		s.join(n + 1)
+	}
+	s.settle()
+	s.wantStates("waiting", "waiting", "waiting", "waiting", "waiting", "waiting", "waiting")
+	if told := s.told(); len(told) != 0 {
+		t.Fatalf("a tap sends nothing, and these were told: %v", told)
+	}
+
+	s.stock(4)
+	s.wantStates("offered", "offered", "offered", "offered", "waiting", "waiting", "waiting")
+	if told := s.told(); !slices.Equal(told, []string{person(1), person(2), person(3), person(4)}) {
+		t.Fatalf("told: %v", told)
+	}
+
+	for _, n := range []int{1, 2} {
+		if status := s.press(n); status != http.StatusSeeOther {
+			t.Fatalf("the press of %s: %d", person(n), status)
+		}
+	}
+	s.settle()
+	s.wantStates("holding", "holding", "offered", "offered", "waiting", "waiting", "waiting")
+	first, second := s.wantReserve(1, "held"), s.wantReserve(2, "held")
+	if second.Until == nil || second.CheckoutURL == "" || s.openDrafts() != 2 {
+		t.Fatalf("%+v, %d open drafts", second, s.openDrafts())
+	}
+
+	s.must(s.c.Pay(t.Context(), first.CheckoutURL))
+	s.settle()
+	s.wantStates("sold", "holding", "offered", "offered", "waiting", "waiting", "waiting")
+	s.wantReserve(1, "sold")
+
+	s.advance(16 * time.Minute) // past the hold, not past the offers
+	s.wantStates("sold", "waiting", "offered", "offered", "offered", "waiting", "waiting")
+	s.wantReserve(2, "expired")
+	if told := s.told(); len(told) != 5 || told[4] != person(5) {
+		t.Errorf("after a hold ran out: told %v", told)
+	}
+	if n := s.openDrafts(); n != 0 {
+		t.Errorf("%d drafts are left over", n)
+	}
+	// The other two offers lapse an hour after they were made; their units go to the last in line.
+	s.advance(50 * time.Minute)
+	s.wantStates("sold", "waiting", "waiting", "waiting", "offered", "offered", "offered")
+	if told := s.told(); len(told) != 7 {
+		t.Errorf("told %v", told)
+	}
+}
+
+// Link previews and mail scanners open every link, some of them with HEAD.
+func TestOpeningALinkChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 1)
+	s.join(1)
+	s.join(2)
+	s.stock(1)
+	before, err := s.c.Dump(t.Context())
+	s.must(err)
+	for _, method := range []string{"GET", "HEAD"} {
+		for _, kind := range []string{"/r/", "/u/", "/q/"} {
+			for range 3 {
+				if status, body, _, err := s.c.Page(t.Context(), method, s.link(1, kind), nil); err != nil || status != http.StatusOK {
+					t.Errorf("%s %s: %d, %v: %.300s", method, kind, status, err, body)
+				}
+			}
+		}
+		if status, _, _, err := s.c.Page(t.Context(), method, s.link(1, "/r/")+"/status", nil); err != nil || status != http.StatusOK {
+			t.Errorf("%s status: %d, %v", method, status, err)
+		}
+	}
+	s.settle()
+	after, err := s.c.Dump(t.Context())
+	s.must(err)
+	for table := range before {
+		if after[table] != before[table] {
+			t.Errorf("%s was %+v, and is %+v", table, before[table], after[table])
+		}
+	}
+	s.wantReserve(1, "open")
+}
+
+// 64 people are told of one unit and press at once, through a balancer in front of two processes.
+func TestOneOfManyWhoPressAtOnceGetsTheUnit(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, 2)
+	const people = 64
+	s.must(s.c.Settings(t.Context(), FirstShop, map[string]any{"notices_per_unit": people}))
+	for n := range people {
+		s.join(n + 1)
+	}
+	s.stock(1)
+	if told := s.told(); len(told) != people {
+		t.Fatalf("%d were told", len(told))
+	}
+	links := make([]string, people)
+	for n := range people {
+		links[n] = s.link(n+1, "/r/")
+	}
+	statuses := make([]int, people)
+	errs := make([]error, people)
+	var wait sync.WaitGroup
+	for n := range people {
+		wait.Go(func() { statuses[n], _, _, errs[n] = s.c.Page(t.Context(), "POST", links[n], url.Values{}) })
+	}
+	wait.Wait()
+	won := 0
+	for n, status := range statuses {
+		switch {
+		case errs[n] != nil:
+			t.Error(errs[n])
+		case status == http.StatusSeeOther:
+			won++
+		case status != http.StatusGone:
+			t.Errorf("the press of %s: %d", person(n+1), status)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d presses got the one unit", won, people)
+	}
+	s.settle()
+	entries, err := s.c.Entries(t.Context(), FirstShop, oak)
+	s.must(err)
+	states, place := map[string]int{}, 0
+	for _, e := range entries {
+		states[e.State]++
+		if e.State == "waiting" {
+			place++
+			if e.Place != place {
+				t.Errorf("%s lost their place: %d, not %d", e.Contact, e.Place, place)
+			}
+		}
+	}
+	if states["holding"] != 1 || states["waiting"] != people-1 || s.openDrafts() != 1 {
+		t.Errorf("%v, %d drafts", states, s.openDrafts())
+	}
+}
+
+// Wherever the program is killed, a press ends with the unit held or returned, once, and nobody is told
+// twice.
+func TestAKillAtANamedPointLosesNothing(t *testing.T) {
+	t.Parallel()
+	for _, point := range points {
+		for _, when := range []string{"crash_before", "crash_after"} {
+			t.Run(point+" "+when, func(t *testing.T) {
+				t.Parallel()
+				s := newScene(t, 1)
+				s.join(1)
+				s.join(2)
+				plant := func() {
+					t.Helper()
+					_, err := s.c.Fault(t.Context(), map[string]any{"target": "app", "op": point, "mode": when, "count": 1})
+					s.must(err)
+				}
+				// killed waits for the process to die and starts it again.
+				killed := func() {
+					t.Helper()
+					s.awaitDeath()
+					_, err := s.c.App(t.Context(), "start", 0)
+					s.must(err)
+				}
+				early := point == "send" || point == "webhook_commit"
+				if early {
+					plant()
+				}
+				s.must(s.c.SetStock(t.Context(), FirstShop, oak, 1))
+				if early {
+					killed()
+				}
+				s.settle()
+				if told := s.told(); len(told) > 1 || (len(told) == 0 && point != "send") {
+					t.Fatalf("told: %v", told)
+				}
+				if len(s.told()) == 0 {
+					return // whether that mail left is not known, and it is not sent twice
+				}
+				late := point == "claim_commit" || point == "draft_create"
+				if late {
+					plant()
+				}
+				status := s.press(1)
+				if late {
+					killed()
+					s.settle()
+					if entries, err := s.c.Entries(t.Context(), FirstShop, oak); err != nil || entries[0].State == "offered" {
+						if point != "claim_commit" || when != "crash_before" {
+							t.Errorf("the press was lost: %+v, %v", entries, err)
+						}
+						status = s.press(1) // what was never accepted is asked for again
+					}
+				}
+				if status != http.StatusSeeOther && !late {
+					t.Errorf("the press: %d", status)
+				}
+				s.settle()
+				s.wantReserve(1, "held")
+				if n := s.openDrafts(); n != 1 {
+					t.Errorf("%d drafts are open", n)
+				}
+				last := point == "release_commit" || point == "draft_delete"
+				if last {
+					plant()
+					status, _, _, err := s.c.Page(t.Context(), "POST", s.link(1, "/r/")+"/pass", url.Values{})
+					s.must(err)
+					if status != http.StatusSeeOther {
+						t.Errorf("pass: %d", status)
+					}
+					killed()
+					s.settle()
+					s.wantReserve(1, "passed")
+					s.wantStates("waiting", "offered")
+					if told := s.told(); len(told) != 2 || told[1] != person(2) {
+						t.Errorf("told: %v", told)
+					}
+					if n := s.openDrafts(); n != 0 {
+						t.Errorf("%d drafts are left over", n)
+					}
+				}
+			})
+		}
+	}
+}
+
+// awaitDeath returns when the one process of the app has ended.
+func (s *scene) awaitDeath() {
+	s.t.Helper()
+	a := s.s.procs.all[0]
+	a.mu.Lock()
+	cmd, ended := a.cmd, a.ended
+	a.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	late := time.NewTimer(30 * time.Second)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+		s.t.Fatal("the app was not killed")
+	}
+}
