@@ -65,16 +65,18 @@ func TestTwilioReportsBackAboutOurMessage(t *testing.T) {
 
 func TestATextIsNotDeliveredAfterItsOfferIsOver(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
 	for window, want := range map[time.Duration]string{
 		30 * time.Minute: "1740",
 		time.Minute:      "60",
 		48 * time.Hour:   "36000",
 	} {
-		w := newWorld(t)
 		m := textNotice()
 		m.Window = window
+		w.outbox.Reset()
 		w.wantAccepted(m)
-		if got := w.twilio.Requests()[0].Get("ValidityPeriod"); got != want {
+		asked := w.twilio.Requests()
+		if got := asked[len(asked)-1].Get("ValidityPeriod"); got != want {
 			t.Errorf("an offer of %v: validity %s, want %s", window, got, want)
 		}
 	}
@@ -82,6 +84,7 @@ func TestATextIsNotDeliveredAfterItsOfferIsOver(t *testing.T) {
 
 func TestARefusedTextIsJudgedByTwiliosCode(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
 	for code, want := range map[int]waitlist.Outcome{
 		21610: waitlist.OptedOut, 63014: waitlist.OptedOut, 30640: waitlist.OptedOut,
 		21211: waitlist.DeadAddr, 21265: waitlist.DeadAddr, 21614: waitlist.DeadAddr, 21635: waitlist.DeadAddr, 30005: waitlist.DeadAddr, 30006: waitlist.DeadAddr,
@@ -91,8 +94,7 @@ func TestARefusedTextIsJudgedByTwiliosCode(t *testing.T) {
 		20500: waitlist.Unknown, 20503: waitlist.Unknown,
 		21617: waitlist.GiveUp, 30450: waitlist.GiveUp, 99999: waitlist.GiveUp,
 	} {
-		w := newWorld(t)
-		w.fault(simkit.Fault{Target: "twilio", Op: "create", Mode: "status", Code: code})
+		w.fault(simkit.Fault{Target: "twilio", Op: "create", Mode: "status", Code: code, Count: 1})
 		failed := w.wantFailed(textNotice(), want, 0)
 		if (failed.Outcome == waitlist.Retry) != (failed.After > 0) {
 			t.Errorf("%d: again after %v", code, failed.After)
@@ -127,6 +129,7 @@ func TestATextThatTwilioNeverProcessedIsSafeToSendAgain(t *testing.T) {
 
 func TestATextWhoseAnswerIsLostMayHaveBeenAcceptedAndIsFound(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
 	for _, c := range []struct {
 		name  string
 		fault simkit.Fault
@@ -138,16 +141,18 @@ func TestATextWhoseAnswerIsLostMayHaveBeenAcceptedAndIsFound(t *testing.T) {
 		{"500 after it was accepted", simkit.Fault{Mode: "status", Code: 500, When: "after"}, 1},
 		{"a proxy's error page", simkit.Fault{Mode: "html_502"}, 0},
 		{"the connection cut", simkit.Fault{Mode: "down"}, 0},
-		{"no answer in time", simkit.Fault{Mode: "delay", Until: "lifted"}, 0},
 	} {
-		w := newWorld(t)
-		w.sender.timeout = 500 * time.Millisecond
-		c.fault.Target, c.fault.Op = "twilio", "create"
+		w.outbox.Reset()
+		w.twilio.Reset()
+		c.fault.Target, c.fault.Op, c.fault.Count = "twilio", "create", 1
 		w.fault(c.fault)
 		m := textNotice()
-		w.wantFailed(m, waitlist.Unknown, c.sent)
+		ctx := t.Context()
+		if c.fault.Mode == "timeout_after_commit" {
+			ctx = w.untilAccepted()
+		}
+		w.wantFailedIn(ctx, m, waitlist.Unknown, c.sent)
 
-		w.sender.timeout = sendTimeout
 		other := m
 		other.ReserveToken = strings.Repeat("x", shop.TokenLength)
 		if id, found, known, err := w.sender.Find(t.Context(), other); id != "" || found || !known || err != nil {
@@ -156,6 +161,30 @@ func TestATextWhoseAnswerIsLostMayHaveBeenAcceptedAndIsFound(t *testing.T) {
 		id, found, known, err := w.sender.Find(t.Context(), m)
 		if found != (c.sent == 1) || !known || err != nil || found && id != w.outbox.Messages("", "")[0].ID {
 			t.Errorf("%s: got %q, %v, %v, %v", c.name, id, found, known, err)
+		}
+	}
+}
+
+func TestATextThatArrivedAndWasNotAnsweredInTimeMayBeAcceptedYet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fault(simkit.Fault{Target: "twilio", Op: "create", Mode: "delay", Until: "lifted"})
+	w.wantFailedIn(w.untilArrived(), textNotice(), waitlist.Unknown, 0)
+}
+
+func TestASendIsGivenUpInTime(t *testing.T) {
+	t.Parallel()
+	if sendTimeout >= waitlist.SendTimeout {
+		t.Errorf("a send may take %v, and is counted as lost after %v", sendTimeout, waitlist.SendTimeout)
+	}
+	w := newWorld(t)
+	w.sender.timeout = 100 * time.Millisecond
+	w.fault(simkit.Fault{Target: "twilio", Mode: "delay", Until: "lifted"})
+	w.fault(simkit.Fault{Target: "smtp", Mode: "delay", Until: "lifted"})
+	for _, m := range []waitlist.Outgoing{textNotice(), mailNotice()} {
+		began := time.Now()
+		if _, err := w.sender.Send(t.Context(), m); err == nil || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: %v after %v", m.Channel, err, time.Since(began))
 		}
 	}
 }

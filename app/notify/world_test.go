@@ -87,7 +87,8 @@ type world struct {
 	twilio  *twiliosim.Sim
 	smtp    *smtpsim.Sim
 	sim     *httptest.Server
-	asked   atomic.Int32 // requests that reached the simulated Twilio
+	asked   atomic.Int32  // requests that reached the simulated Twilio
+	arrived chan struct{} // one for each of them
 	sender  *Sender
 	app     *httptest.Server
 	reports chan report // what the app read from Twilio's callbacks
@@ -105,7 +106,7 @@ func newWorld(t *testing.T) *world { return newWorldWith(t, smtpsim.Options{}) }
 
 func newWorldWith(t *testing.T, mailServer smtpsim.Options) *world {
 	t.Helper()
-	w := &world{t: t, clock: &simkit.Clock{}, faults: &simkit.Faults{}, reports: make(chan report, 100)}
+	w := &world{t: t, clock: &simkit.Clock{}, faults: &simkit.Faults{}, reports: make(chan report, 100), arrived: make(chan struct{}, 1000)}
 	log := slog.New(slog.DiscardHandler)
 	w.outbox = inbox.New(w.clock)
 	var err error
@@ -114,6 +115,7 @@ func newWorldWith(t *testing.T, mailServer smtpsim.Options) *world {
 	}
 	w.sim = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.asked.Add(1)
+		w.arrived <- struct{}{}
 		w.twilio.ServeHTTP(rw, r)
 	}))
 	w.app = httptest.NewServer(http.HandlerFunc(w.callback))
@@ -216,7 +218,35 @@ func (w *world) wantAccepted(m waitlist.Outgoing) (string, inbox.Message) {
 // wantFailed: the message was not accepted, with this outcome, and so many of them are in the outbox.
 func (w *world) wantFailed(m waitlist.Outgoing, want waitlist.Outcome, sent int) *waitlist.SendError {
 	w.t.Helper()
-	id, err := w.sender.Send(w.t.Context(), m)
+	return w.wantFailedIn(w.t.Context(), m, want, sent)
+}
+
+// untilAccepted is a context that ends when a message is in the outbox, as if its time were just up then.
+func (w *world) untilAccepted() context.Context {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	go func() {
+		defer cancel()
+		_, _ = w.outbox.Wait(ctx, 1) // it fails when the test is over
+	}()
+	return ctx
+}
+
+// untilArrived is a context that ends when a request has reached Twilio.
+func (w *world) untilArrived() context.Context {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-w.arrived:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
+}
+
+func (w *world) wantFailedIn(ctx context.Context, m waitlist.Outgoing, want waitlist.Outcome, sent int) *waitlist.SendError {
+	w.t.Helper()
+	id, err := w.sender.Send(ctx, m)
 	var failed *waitlist.SendError
 	if !errors.As(err, &failed) || id != "" {
 		w.t.Fatalf("got %q, %v; want it to fail", id, err)

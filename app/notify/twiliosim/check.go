@@ -111,7 +111,8 @@ func (c *checker) valid(r *http.Request, pattern string, pathParams map[string]s
 		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true},
 	})
 	if err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
+		why, _, _ := strings.Cut(err.Error(), "\nSchema:") // which would print the whole description
+		return nil, errors.New(strings.Join(strings.Fields(why), " "))
 	}
 	known := map[string]bool{} // true: a list
 	form := r.URL.Query()
@@ -135,7 +136,7 @@ func (c *checker) valid(r *http.Request, pattern string, pathParams map[string]s
 	for name, values := range form {
 		list, ok := known[name]
 		if !ok {
-			return nil, fmt.Errorf("Twilio knows no parameter %q here", name)
+			return nil, fmt.Errorf("parameter %q is none that Twilio knows here", name)
 		}
 		if len(values) > 1 && !list {
 			return nil, fmt.Errorf("parameter %q is given %d times", name, len(values))
@@ -157,8 +158,6 @@ func (s *Sim) checkCreate(q request) *failure {
 	callback, err := url.Parse(form.Get("StatusCallback"))
 	seconds, secondsErr := strconv.Atoi(form.Get("ValidityPeriod"))
 	switch {
-	case to == "":
-		return bad(21604, "A 'To' phone number is required.")
 	case !e164.MatchString(to):
 		return bad(21211, "Invalid 'To' Phone Number: "+to)
 	case form.Get("Body") == "":
