@@ -31,7 +31,6 @@ var (
 	nodes            = operation{name: "nodes", files: []string{"nodes", "variant"}, perID: 15}
 	nodesAt          = operation{name: "nodes", files: []string{"nodes_at", "variant", "levels"}, perID: 19, perLvl: 3}
 	productVariants  = operation{name: "productVariants", files: []string{"product_variants", "variant"}, cost: 152}
-	inventoryItem    = operation{name: "inventoryItem", files: []string{"inventory_item"}, cost: 54}
 	draftOrderCreate = operation{name: "draftOrderCreate", files: []string{"draft_order_create", "draft"}, cost: 14}
 	draftOrderDelete = operation{name: "draftOrderDelete", files: []string{"draft_order_delete"}, cost: 11}
 	draftOrder       = operation{name: "draftOrder", files: []string{"draft_order", "draft"}, cost: 3}
@@ -41,7 +40,7 @@ var (
 )
 
 func operations() []operation {
-	return []operation{nodes, nodesAt, productVariants, inventoryItem, draftOrderCreate, draftOrderDelete,
+	return []operation{nodes, nodesAt, productVariants, draftOrderCreate, draftOrderDelete,
 		draftOrder, draftOrders, readBack, readBackAt}
 }
 

@@ -135,17 +135,6 @@ func TestEveryMethodWorksAgainstTheSimulatedShopify(t *testing.T) {
 			t.Errorf("%q finds %+v, want %d", sku, got, want)
 		}
 	}
-	ids, err := w.client.VariantsOfItem(ctx, 1, foldingIt)
-	w.ok(err)
-	if slices.Sort(ids); !slices.Equal(ids, []int64{30101, 30102}) {
-		t.Errorf("the shared item backs %v", ids)
-	}
-	ids, err = w.client.VariantsOfItem(ctx, 1, 999)
-	w.ok(err)
-	if len(ids) != 0 {
-		t.Errorf("no item backs %v", ids)
-	}
-
 	d := w.hold(71, oiled)
 	if d.ID == 0 || d.HoldID != 71 || d.Completed || d.InvoiceURL == "" || d.CreatedAt.IsZero() {
 		t.Errorf("created %+v", d)

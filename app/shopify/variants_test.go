@@ -101,9 +101,6 @@ func TestNoVariantsAreNoCall(t *testing.T) {
 	if found, err := a.client.FindVariants(t.Context(), 1, " "); err != nil || len(found) != 0 {
 		t.Errorf("got %v, %v", found, err)
 	}
-	if found, err := a.client.VariantsOfItem(t.Context(), 1, 0); err != nil || len(found) != 0 {
-		t.Errorf("got %v, %v", found, err)
-	}
 	if len(a.calls()) > 0 {
 		t.Error("Shopify was called")
 	}
@@ -223,28 +220,6 @@ func TestASKUIsFoundExactly(t *testing.T) {
 		if q := a.calls()[0].Variables["query"]; q != "sku:'OAK'" {
 			t.Errorf("searched for %v", q)
 		}
-	}
-}
-
-func TestAllVariantsOfAnItemAreFound(t *testing.T) {
-	t.Parallel()
-	a := newAdmin(t, func(w http.ResponseWriter, _ *http.Request, q request) {
-		switch {
-		case q.Variables["id"] != "gid://shopify/InventoryItem/4":
-			io.WriteString(w, `{"data":{"inventoryItem":null}}`)
-		case q.Variables["after"] == "c1":
-			io.WriteString(w, `{"data":{"inventoryItem":{"variants":{"nodes":[{"id":"gid://shopify/ProductVariant/3"}],"pageInfo":{"hasNextPage":false,"endCursor":"c2"}}}}}`)
-		default:
-			io.WriteString(w, `{"data":{"inventoryItem":{"variants":{"nodes":[{"id":"gid://shopify/ProductVariant/1"},{"id":"gid://shopify/ProductVariant/2"}],"pageInfo":{"hasNextPage":true,"endCursor":"c1"}}}}}`)
-		}
-	})
-	ids, err := a.client.VariantsOfItem(t.Context(), 1, 4)
-	if err != nil || !slices.Equal(ids, []int64{1, 2, 3}) {
-		t.Errorf("got %v, %v", ids, err)
-	}
-	ids, err = a.client.VariantsOfItem(t.Context(), 1, 5)
-	if err != nil || len(ids) != 0 {
-		t.Errorf("an item that does not exist has %v, %v", ids, err)
 	}
 }
 

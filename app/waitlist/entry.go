@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"holdfast/app/db"
 	"holdfast/app/shop"
 )
 
@@ -121,7 +121,7 @@ func (s *Service) Join(ctx context.Context, shopID int64, tap Tap) (Joined, erro
 }
 
 func (s *Service) join(ctx context.Context, shopID int64, tap Tap, address Address) (Joined, error) {
-	v, err := s.findVariant(ctx, shopID, tap.VariantID, tap.SKU)
+	v, err := s.findVariant(ctx, shopID, tap.VariantID, tap.SKU, true)
 	if errors.Is(err, ErrUnknownVariant) {
 		if err := s.countDemand(ctx, shopID, tap, address); err != nil {
 			return Joined{}, err
@@ -137,27 +137,21 @@ func (s *Service) join(ctx context.Context, shopID int64, tap Tap, address Addre
 	if err != nil {
 		return Joined{}, err
 	}
-	for range 5 {
-		err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-			return s.enter(ctx, tx, shopID, v.ID, tap, address, set.TTLDays)
-		})
-		if !errors.Is(err, errAgain) && !isUnique(err, "entries_one_customer") {
-			break
+	err = s.untilSettled(ctx, "join", func(tx pgx.Tx) error {
+		err := s.enter(ctx, tx, shopID, v.ID, tap, address, set.TTLDays)
+		if db.IsUnique(err, "entries_one_customer") {
+			return errAgain // the same customer came in by another contact just now
 		}
-	}
+		return err
+	})
 	if err != nil {
-		return Joined{}, fmt.Errorf("join: %w", err)
+		return Joined{}, err
 	}
 	return Joined{Contact: address.Shown}, nil
 }
 
 // errAgain rolls a transaction back that found its rows changed by somebody else; it is run again.
 var errAgain = errors.New("changed meanwhile")
-
-func isUnique(err error, constraint string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "23505" && pg.ConstraintName == constraint
-}
 
 // enter locks the contact and then, in a second statement, looks for a suppression and for a live entry:
 // whoever suppresses a contact holds the same lock, so the two never pass each other.
@@ -282,8 +276,8 @@ type Waitability struct {
 // ConsentText is what a shopper agrees to. Version names the text for ever: a changed text has another.
 type ConsentText struct{ Version, Text string }
 
-// Waitable answers the theme block. It changes nothing but what is known of a variant that was never
-// seen: that one is read from Shopify first.
+// Waitable answers the theme block. It changes nothing: a variant that was never seen is read from Shopify
+// and forgotten again.
 func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku string) (Waitability, error) {
 	if strings.TrimSpace(variantID) == "" && strings.TrimSpace(sku) == "" {
 		return Waitability{}, &Invalid{"missing_variant", "variant_id", "say which variant: its Shopify id as variant_id, or its sku"}
@@ -301,7 +295,7 @@ func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku str
 		w.Channels = append(w.Channels, SMS)
 		w.Consent[SMS] = consentByText(name)
 	}
-	v, err := s.findVariant(ctx, shopID, variantID, sku)
+	v, err := s.findVariant(ctx, shopID, variantID, sku, false)
 	switch {
 	case errors.Is(err, ErrUnknownVariant):
 		w.State = "not_waitable"
@@ -349,8 +343,8 @@ func (v variant) inStock(now time.Time) bool {
 }
 
 // findVariant finds the one variant of an id, or of a SKU, that can be waited for. One that was never
-// seen is read from Shopify and kept.
-func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string) (variant, error) {
+// seen is read from Shopify, and kept if keep says so.
+func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string, keep bool) (variant, error) {
 	const known = `SELECT id, active, published, tracked, continue_selling, sellable, observed_at FROM variants WHERE shop_id = $1`
 	var rows pgx.Rows
 	var id int64
@@ -372,7 +366,7 @@ func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku 
 		return variant{}, fmt.Errorf("find variant: %w", err)
 	}
 	if len(found) == 0 {
-		found, err = s.learnVariants(ctx, shopID, id, sku)
+		found, err = s.learnVariants(ctx, shopID, id, sku, keep)
 		if err != nil {
 			return variant{}, err
 		}
@@ -388,31 +382,38 @@ func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku 
 	return found[0], nil
 }
 
-// learnVariants reads variants that were never seen from Shopify and keeps them, with the stock that was
-// read. It tells nobody: that is Observe's alone.
-func (s *Service) learnVariants(ctx context.Context, shopID, id int64, sku string) ([]variant, error) {
-	var readings []VariantReading
-	if id != 0 {
-		set, err := shop.LoadSettings(ctx, s.db, shopID)
+// learnVariants reads variants that were never seen from Shopify and, if keep says so, keeps them, with the
+// stock that was read. It tells nobody: that is Observe's alone.
+func (s *Service) learnVariants(ctx context.Context, shopID, id int64, sku string, keep bool) ([]variant, error) {
+	ids := []int64{id}
+	if id == 0 {
+		carriers, err := s.shopify.FindVariants(ctx, shopID, sku)
 		if err != nil {
-			return nil, err
-		}
-		byID, err := s.shopify.ReadVariants(ctx, shopID, []int64{id}, set.Locations)
-		if err != nil {
-			return nil, fmt.Errorf("read variant %d: %w", id, err)
-		}
-		if r, ok := byID[id]; ok {
-			readings = append(readings, r)
-		}
-	} else {
-		var err error
-		if readings, err = s.shopify.FindVariants(ctx, shopID, sku); err != nil {
 			return nil, fmt.Errorf("find variant by SKU: %w", err)
 		}
+		ids = nil
+		for _, r := range carriers {
+			ids = append(ids, r.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	set, err := shop.LoadSettings(ctx, s.db, shopID)
+	if err != nil {
+		return nil, err
+	}
+	readings, err := s.shopify.ReadVariants(ctx, shopID, ids, set.Locations)
+	if err != nil {
+		return nil, fmt.Errorf("read variants: %w", err)
 	}
 	now := s.now()
 	var found []variant
 	for _, r := range readings {
+		found = append(found, variant{r.ID, r.Active, r.Published, r.Tracked, r.ContinueSelling, &r.Sellable, &now})
+		if !keep {
+			continue
+		}
 		_, err := s.db.Exec(ctx, `
 			INSERT INTO variants (shop_id, id, product_id, inventory_item_id, sku, title, product_title, handle, image_url, price,
 			                      active, published, tracked, continue_selling, components, shared_item, sellable, observed_at)
@@ -423,7 +424,6 @@ func (s *Service) learnVariants(ctx context.Context, shopID, id int64, sku strin
 		if err != nil {
 			return nil, fmt.Errorf("keep variant %d: %w", r.ID, err)
 		}
-		found = append(found, variant{r.ID, r.Active, r.Published, r.Tracked, r.ContinueSelling, &r.Sellable, &now})
 	}
 	return found, nil
 }
@@ -521,11 +521,12 @@ func (s *Service) leave(ctx context.Context, shopID, entryID int64, byShopper bo
 	})
 }
 
-// untilSettled runs a transaction again while it finds its rows changed by somebody else.
+// untilSettled runs a transaction again while it finds its rows changed by somebody else, or was undone
+// by PostgreSQL for somebody else's sake.
 func (s *Service) untilSettled(ctx context.Context, what string, f func(tx pgx.Tx) error) error {
 	var err error
 	for range 10 {
-		if err = pgx.BeginFunc(ctx, s.db, f); !errors.Is(err, errAgain) {
+		if err = db.InTx(ctx, s.db, f); !errors.Is(err, errAgain) && !db.Retryable(err) {
 			break
 		}
 	}

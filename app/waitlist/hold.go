@@ -19,8 +19,8 @@ const (
 	grace = 10 * time.Minute
 	// unclockedSpan is how long a hold may wait for its clock to be started.
 	unclockedSpan = 10 * time.Minute
-	// securePoints is the most that securing one hold costs: a create and a read-back.
-	securePoints = 40
+	// securePoints is the most that securing one hold costs: a create, and a read-back by locations.
+	securePoints = 60
 )
 
 // hold is a row of holds, as far as the steps need it.

@@ -150,7 +150,7 @@ func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
 // the others are missed. It touches neither rose nor fell, so a burst of presses never disturbs an
 // observe. Securing is queued with it.
 func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []int64) error {
-	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	err := s.untilSettled(ctx, "claim", func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT FROM restocks WHERE shop_id = $1 AND id = $2 FOR UPDATE`, shopID, restockID); err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 		return s.point(ctx, "claim_commit", "before")
 	})
 	if err != nil {
-		return fmt.Errorf("claim on restock %d: %w", restockID, err)
+		return err
 	}
 	return s.point(ctx, "claim_commit", "after")
 }
@@ -223,18 +223,18 @@ func (s *Service) Pass(ctx context.Context, token string) (Offer, error) {
 	}
 	switch o.State {
 	case "open":
-		err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		err = s.untilSettled(ctx, "pass", func(tx pgx.Tx) error {
 			return s.endOffers(ctx, tx, p.ShopID, []int64{p.OfferID}, "passed")
 		})
 	case "securing", "held":
-		err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		err = s.untilSettled(ctx, "pass", func(tx pgx.Tx) error {
 			return s.startRelease(ctx, tx, p.ShopID, `id = ANY ($4)`, []int64{*p.HoldID}, "released", true)
 		})
 	default:
 		return o, nil
 	}
 	if err != nil {
-		return o, fmt.Errorf("pass: %w", err)
+		return o, err
 	}
 	return s.Look(ctx, token)
 }

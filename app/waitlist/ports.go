@@ -16,7 +16,7 @@ type Shopify interface {
 	// locations, or for all online sales when there are none. A variant that does not exist is
 	// missing from the map.
 	ReadVariants(ctx context.Context, shopID int64, ids []int64, locations []int64) (map[int64]VariantReading, error)
-	// FindVariants finds the variants that carry a SKU, at most two.
+	// FindVariants finds the variants that carry a SKU, at most two; their stock is to be read by id.
 	FindVariants(ctx context.Context, shopID int64, sku string) ([]VariantReading, error)
 	// CreateDraft creates a draft order that reserves one unit and returns it. Shopify does not check
 	// stock, and takes no idempotency key: after an unknown outcome there may be one or none.
@@ -59,7 +59,7 @@ type VariantReading struct {
 	ID, ProductID, InventoryItemID       int64
 	SKU, Title, ProductTitle, Handle     string
 	ImageURL, Price                      string
-	Active                               bool // the product's status is ACTIVE
+	Active                               bool // the product is sold: its status is ACTIVE or UNLISTED
 	Published                            bool // to the online store
 	Tracked, ContinueSelling, Components bool
 	SharedItem                           bool // its inventory item backs other variants too

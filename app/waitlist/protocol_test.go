@@ -256,9 +256,9 @@ func TestAUnitThatWasThereAllAlongIsOffered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.set(chair, 2)
-	seen, err := w.list.Waitable(t.Context(), w.shop, fmt.Sprint(chair), "")
+	seen, err := w.list.Join(t.Context(), w.shop, tap("ana"))
 	w.must(err)
-	if seen.State != "in_stock" {
+	if !seen.InStock {
 		t.Fatalf("%+v", seen)
 	}
 	w.move(6 * time.Minute) // what was seen then is old

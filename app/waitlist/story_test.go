@@ -371,9 +371,10 @@ func TestTheTimeToLiveEndsAWaitingEntry(t *testing.T) {
 func TestInStockWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.store.set(chair, 3)
-	_, err := w.list.Waitable(t.Context(), w.shop, fmt.Sprint(chair), "")
-	w.must(err)
+	w.join("ben") // so that the variant is known
+	w.must(w.list.Leave(t.Context(), w.keys.Token(shop.Place, w.entry("ben"))))
+	w.run()
+	w.stock(3)
 	before := w.dump()
 	got, err := w.list.Join(t.Context(), w.shop, tap("ana"))
 	w.must(err)
