@@ -101,7 +101,7 @@ func (s *Sender) mailText(m waitlist.Outgoing) mailText {
 		t.Greeting = "Hello " + t.Name + ","
 	}
 	t.Opening = t.Item + " is back at " + t.Shop + ", and it is your turn."
-	t.Condition = "Your turn lasts " + t.Lasting + " from when this mail was sent. Press the button on that page and one unit is set aside for you while you check out. If you do nothing, it goes to the next in line."
+	t.Condition = "Your turn lasts " + t.Lasting + " from when this mail was sent. Press the button on the page that opens, and one unit is set aside for you while you check out. If you do nothing, it goes to the next in line."
 	return t
 }
 
