@@ -22,7 +22,6 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"holdfast/app/notify"
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 	"holdfast/app/waitlist"
@@ -304,7 +303,7 @@ func newConfig(t testing.TB, f *fake) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, Twilio: realTwilio(), URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
+	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
 		Now: func() time.Time { return testNow }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
@@ -388,15 +387,4 @@ func twilioSignature(address string, form url.Values) string {
 		mac.Write([]byte(name + form.Get(name)))
 	}
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
-}
-
-// realTwilio verifies as the program does.
-func realTwilio() Twilio {
-	return Twilio{
-		Text: func(t shop.Twilio, u *url.URL, h http.Header, form url.Values) (InboundText, error) {
-			text, err := notify.ReadText(t, u, h, form)
-			return InboundText{From: text.From, Body: text.Body, OptOutType: text.OptOutType}, err
-		},
-		Status: notify.ReadStatus,
-	}
 }

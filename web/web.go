@@ -83,17 +83,6 @@ var (
 	_ Shops  = (*shop.Store)(nil)
 )
 
-// Twilio proves that a request comes from Twilio, for one shop's account, and reads it. u is the whole
-// public address that Twilio was given. Any error means that the request must not be believed.
-type Twilio struct {
-	Text func(t shop.Twilio, u *url.URL, h http.Header, form url.Values) (InboundText, error)
-	// Status reads a report about a text of ours. ok is false for one that changes nothing, such as "queued".
-	Status func(t shop.Twilio, u *url.URL, h http.Header, form url.Values) (d waitlist.Delivery, ok bool, err error)
-}
-
-// InboundText is a text that somebody sent to a shop.
-type InboundText struct{ From, Body, OptOutType string }
-
 // AppBridge is where Shopify serves App Bridge. The script refuses to run from anywhere else.
 const AppBridge = "https://cdn.shopify.com/shopifycloud/app-bridge.js"
 
@@ -103,7 +92,6 @@ type Config struct {
 	Domain  Domain
 	Shops   Shops
 	Shopify *shopify.Verifier
-	Twilio  Twilio
 	// TrustedHops is the number of proxies of our own in front of this listener that each append an
 	// address to X-Forwarded-For.
 	TrustedHops int
@@ -129,8 +117,8 @@ func New(c Config) (http.Handler, error) {
 	switch {
 	case c.Domain == nil, c.Shops == nil, c.Now == nil, c.Log == nil:
 		return nil, fmt.Errorf("web: domain, shops, clock or log is missing")
-	case c.Shopify == nil, c.Twilio.Text == nil, c.Twilio.Status == nil:
-		return nil, fmt.Errorf("web: a verification is missing: without it anybody could write")
+	case c.Shopify == nil:
+		return nil, fmt.Errorf("web: the verifier of Shopify's signatures is missing: without it anybody could write")
 	case c.URL == nil || (c.URL.Scheme != "https" && c.URL.Scheme != "http") || c.URL.Host == "":
 		return nil, fmt.Errorf("web: the public address must be like https://app.example.com")
 	case c.ClientID == "":

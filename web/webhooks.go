@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"holdfast/app/notify"
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 )
@@ -67,7 +68,7 @@ func (s *server) inboundText(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	text, err := s.Twilio.Text(t, signed, r.Header, form)
+	text, err := notify.ReadText(t, signed, r.Header, form)
 	if err != nil {
 		return s.refuseTwilio(r, err)
 	}
@@ -85,7 +86,7 @@ func (s *server) textStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	report, ok, err := s.Twilio.Status(t, signed, r.Header, form)
+	report, ok, err := notify.ReadStatus(t, signed, r.Header, form)
 	if err != nil {
 		return s.refuseTwilio(r, err)
 	}
@@ -100,5 +101,8 @@ func (s *server) textStatus(w http.ResponseWriter, r *http.Request) error {
 
 func (s *server) refuseTwilio(r *http.Request, err error) error {
 	s.Log.WarnContext(r.Context(), "request in Twilio's name refused", "request_id", requestID(r.Context()), "err", err)
+	if errors.Is(err, notify.ErrMalformed) {
+		return &fault{status: http.StatusBadRequest, code: "invalid_request", message: "The request is signed by Twilio and makes no sense here."}
+	}
 	return &fault{status: http.StatusForbidden, code: "bad_signature", message: "The request is not signed by Twilio for this account."}
 }

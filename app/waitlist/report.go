@@ -109,7 +109,8 @@ type Note struct {
 	CreatedAt             time.Time
 }
 
-// Totals are today's numbers of a shop's home page.
+// Totals are how many entries of a shop are in each state now, and how many restocks are not closed. Sold
+// counts all that were ever sold by a hold.
 type Totals struct{ Waiting, Offered, Holding, Sold, OpenRestocks int }
 
 // Totals returns what a shop's home page counts.

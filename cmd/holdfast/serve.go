@@ -132,7 +132,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 		return err
 	}
 	list := waitlist.New(pool, inserter, c.keys, admin, sender, now, point, log)
-	public, err := web.New(web.Config{Domain: list, Shops: shops, Shopify: verifier, Twilio: twilio, TrustedHops: c.hops, URL: c.public, ClientID: c.clientID, AppBridgeURL: bridge, Now: now, Log: log})
+	public, err := web.New(web.Config{Domain: list, Shops: shops, Shopify: verifier, TrustedHops: c.hops, URL: c.public, ClientID: c.clientID, AppBridgeURL: bridge, Now: now, Log: log})
 	if err != nil {
 		return err
 	}
