@@ -36,9 +36,10 @@ var rooms = map[string][]string{
 	"app/db/dbtest":          {"app/db", "app/db/embedded", "migrations"},
 	"app/simkit":             {},
 	"app/shopify/shopifysim": {"app/simkit", "app/shopify"},
-	"app/notify/twiliosim":   {"app/simkit"},
-	"app/notify/smtpsim":     {"app/simkit"},
-	"cmd/demo":               {"app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/simkit", "app/shopify/shopifysim", "app/notify/twiliosim", "app/notify/smtpsim", "storefront-extension"},
+	"app/notify/inbox":       {"app/simkit"},
+	"app/notify/twiliosim":   {"app/simkit", "app/notify/inbox"},
+	"app/notify/smtpsim":     {"app/simkit", "app/notify/inbox"},
+	"cmd/demo":               {"app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/simkit", "app/shopify/shopifysim", "app/notify/inbox", "app/notify/twiliosim", "app/notify/smtpsim", "storefront-extension"},
 	"cmd/bench":              {"app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/jobs", "web", "app/simkit", "app/shopify/shopifysim", "app/notify/twiliosim", "app/notify/smtpsim"},
 	"scripts":                {},
 }
@@ -146,7 +147,7 @@ func eachImportsOnlyWhatItsRoomMay(t *testing.T, all []pkg) {
 }
 
 func theSimulatorsAreUnknownToTheProgram(t *testing.T, all []pkg) {
-	not := []string{"app/simkit", "app/shopify/shopifysim", "app/notify/twiliosim", "app/notify/smtpsim", "app/db/dbtest"}
+	not := []string{"app/simkit", "app/shopify/shopifysim", "app/notify/inbox", "app/notify/twiliosim", "app/notify/smtpsim", "app/db/dbtest"}
 	for _, p := range all {
 		if room := roomOf(p.ImportPath); slices.Contains(not, room) || room == "cmd/demo" || room == "cmd/bench" {
 			continue

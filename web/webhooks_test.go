@@ -80,7 +80,7 @@ func TestTwilioIsBelievedByItsSignatureOfThePublicAddress(t *testing.T) {
 		{"/webhooks/twilio/k3y/inbound", text, base + "/webhooks/twilio/k3y/inbound", 200, "<Response/>", "text +447400123456 STOP"},
 		{"/webhooks/twilio/k3y/status?message=7&x=%20", report + "delivered", base + "/webhooks/twilio/k3y/status?message=7&x=%20", 204, "", "delivered SM1 delivered"},
 		{"/webhooks/twilio/k3y/status", report + "strange", base + "/webhooks/twilio/k3y/status", 204, "", ""},
-		{"/webhooks/twilio/k3y/status", "AccountSid=AC1", base + "/webhooks/twilio/k3y/status", 403, "bad_signature", ""},
+		{"/webhooks/twilio/k3y/status", "AccountSid=AC1", base + "/webhooks/twilio/k3y/status", 400, "invalid_request", ""},
 		{"/webhooks/twilio/k3y/inbound", text, "http://app.example.com/webhooks/twilio/k3y/inbound", 403, "bad_signature", ""},
 		{"/webhooks/twilio/k3y/inbound", strings.Replace(text, "AC1", "AC2", 1), base + "/webhooks/twilio/k3y/inbound", 403, "bad_signature", ""},
 		{"/webhooks/twilio/k3y/status", report + "delivered", "", 403, "bad_signature", ""},
