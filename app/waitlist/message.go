@@ -250,6 +250,7 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 		}
 		n.Attempts++
 		n.Attempt, n.AttemptedAt = n.Attempts, now
+		n.Outgoing.Window = min(n.Outgoing.Window, n.LapsesAt.Sub(now)) // late: never more than there is
 		ready = &n
 		return nil
 	})
