@@ -136,13 +136,7 @@ func (s *Service) send(ctx context.Context, shopID, messageID int64) error {
 	}
 	switch n.State {
 	case "sending":
-		if s.now().Sub(*n.SendingAt) < sendingSpan {
-			return errBusy
-		}
-		if _, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', reason = $3 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`, shopID, messageID, diedSending); err != nil {
-			return fmt.Errorf("message %d: %w", messageID, err)
-		}
-		return ErrLater
+		return errBusy // until the sweep says that whoever was at it is gone
 	case "unknown":
 		again, err := s.lookFor(ctx, n)
 		if err != nil || !again {

@@ -544,8 +544,7 @@ func TestAProcessThatDiesWhileSendingTellsNobodyTwice(t *testing.T) {
 			w.join("ana", "ben")
 			w.once(point)
 			w.stock(1)
-			w.move(31 * time.Second)
-			w.run()
+			w.pass(31 * time.Second)
 			w.run()
 			if n := len(w.outbox.to()); n > 1 {
 				t.Fatalf("told %d times", n)

@@ -18,7 +18,7 @@ const (
 )
 
 // Sweep ends what time has ended and tidies up, for every shop with something due: offers lapse, holds
-// start their release, entries reach the end of their time-to-live, rises that have settled and stock that
+// start their release, sends that nobody can still be at are of unknown outcome, entries reach the end of their time-to-live, rises that have settled and stock that
 // was not read for 5 minutes are observed, and drafts are reconciled. It runs every 30 seconds and may run
 // twice at once: rows are taken with SKIP LOCKED, and every change names the state it leaves (promise 7).
 //
@@ -33,14 +33,15 @@ func (s *Service) Sweep(ctx context.Context) error {
 		UNION SELECT shop_id FROM variants WHERE rise_since IS NOT NULL
 		UNION SELECT shop_id FROM restocks WHERE state <> 'closed'
 		UNION SELECT shop_id FROM entries WHERE state = 'waiting'
-		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1`, now, now.Add(-unclockedSpan))
+		UNION SELECT shop_id FROM messages WHERE state = 'pending' OR (state = 'sending' AND sending_at <= $3)
+		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1`, now, now.Add(-unclockedSpan), now.Add(-sendingSpan))
 	shops, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var faults []error
 	for _, shopID := range shops {
-		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepEntries, s.sweepVariants, s.sweepShop} {
+		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepMessages, s.sweepEntries, s.sweepVariants, s.sweepShop} {
 			for {
 				n, err := step(ctx, shopID, now)
 				if err != nil {
@@ -113,6 +114,19 @@ func (s *Service) sweepHolds(ctx context.Context, shopID int64, now time.Time) (
 		return s.startRelease(ctx, tx, shopID, `id = ANY ($4)`, ids, "expired", false)
 	})
 	return due, err
+}
+
+// sweepMessages says of messages that nobody can still be sending that their outcome is unknown, and cancels
+// those whose offer was pressed before they were sent.
+func (s *Service) sweepMessages(ctx context.Context, shopID int64, now time.Time) (int, error) {
+	_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', reason = $3 WHERE shop_id = $1 AND state = 'sending' AND sending_at <= $2`, shopID, now.Add(-sendingSpan), diedSending)
+	if err != nil {
+		return 0, err
+	}
+	_, err = s.db.Exec(ctx, `
+		UPDATE messages m SET state = 'cancelled', reason = 'its offer was pressed before it was sent' FROM offers o
+		WHERE m.shop_id = $1 AND m.state = 'pending' AND o.shop_id = $1 AND o.id = m.offer_id AND o.state <> 'open'`, shopID)
+	return 0, err
 }
 
 // sweepEntries ends waiting entries at the end of their time-to-live.

@@ -1,0 +1,5 @@
+//go:build proof
+
+package waitlist_test
+
+const histories = 2000
