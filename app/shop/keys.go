@@ -123,6 +123,16 @@ func (k *Keys) ParseToken(p Purpose, token string) (int64, error) {
 	return 0, ErrToken
 }
 
+// Derived are keys of 32 bytes for something of another package that signs, one for each configured key,
+// the first key's first. Another purpose has other keys;
+func (k *Keys) Derived(purpose string) [][]byte {
+	all := make([][]byte, len(k.keys))
+	for i, m := range k.keys {
+		all[i] = derive(m.master, "derived "+purpose)
+	}
+	return all
+}
+
 // Hash is a keyed hash of something that must be recognised again but not kept: a contact, a client
 // address. kind keeps hashes of different things apart. It is made with the first key.
 func (k *Keys) Hash(shopID int64, kind, value string) []byte {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,6 +27,8 @@ type Shop struct {
 	Trouble   string `db:"trouble"`    // why Shopify refused the last call; empty when it did not
 	TwilioKey string `db:"twilio_key"` // unguessable part of its Twilio webhook URLs; empty until Twilio is connected
 	HasToken  bool   `db:"has_token"`
+	Refused   bool   `db:"refused"`    // Shopify refuses its token and to renew it: the merchant must open the app again
+	Scopes    string `db:"scopes"`     // granted, joined by commas; empty = not known
 	HasTwilio bool   `db:"has_twilio"` // texts are offered only when this is true
 }
 
@@ -61,7 +64,7 @@ func ValidDomain(s string) bool { return domainPattern.MatchString(s) }
 
 const shopColumns = `id, domain, name, currency, country, locale, state = 'installed' AS installed,
 	coalesce(trouble, '') AS trouble, coalesce(twilio_key, '') AS twilio_key,
-	sealed_token IS NOT NULL AS has_token, sealed_twilio IS NOT NULL AS has_twilio`
+	sealed_token IS NOT NULL AS has_token, token_refused_at IS NOT NULL AS refused, scopes, sealed_twilio IS NOT NULL AS has_twilio`
 
 // ByID returns a shop, installed or not, or ErrNotFound.
 func (s *Store) ByID(ctx context.Context, id int64) (Shop, error) {
@@ -93,41 +96,9 @@ func (s *Store) one(ctx context.Context, sql string, arg any) (Shop, error) {
 	return shop, nil
 }
 
-// Install creates the shop or, when it was here before, installs it again: its name, currency, country
-// and token are replaced, its settings and queue are kept. It returns the shop's id.
+// Install is InstallGrant with an access token that does not expire.
 func (s *Store) Install(ctx context.Context, domain, name, currency, country, locale, token string) (int64, error) {
-	if !ValidDomain(domain) {
-		return 0, fmt.Errorf("install: %q is not a shop domain", domain)
-	}
-	tx, err := s.db.Begin(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("install %s: %w", domain, err)
-	}
-	defer tx.Rollback(ctx)
-	var id int64
-	err = tx.QueryRow(ctx, `
-		INSERT INTO shops (domain, name, currency, country, locale) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (domain) DO UPDATE SET name = $2, currency = $3, country = $4, locale = $5, state = 'installed', trouble = NULL
-		RETURNING id`, domain, name, currency, country, locale).Scan(&id)
-	if err != nil {
-		return 0, fmt.Errorf("install %s: %w", domain, err)
-	}
-	if _, err = tx.Exec(ctx, `UPDATE shops SET sealed_token = $2 WHERE id = $1`, id, s.keys.Seal(id, "shopify token", []byte(token))); err != nil {
-		return 0, fmt.Errorf("install %s: %w", domain, err)
-	}
-	if _, err = tx.Exec(ctx, `INSERT INTO settings (shop_id) VALUES ($1) ON CONFLICT DO NOTHING`, id); err != nil {
-		return 0, fmt.Errorf("install %s: %w", domain, err)
-	}
-	if err = tx.Commit(ctx); err != nil {
-		return 0, fmt.Errorf("install %s: %w", domain, err)
-	}
-	return id, nil
-}
-
-// Token returns the shop's Shopify access token, or ErrNotFound when it has none.
-func (s *Store) Token(ctx context.Context, shopID int64) (string, error) {
-	token, err := s.open(ctx, `SELECT sealed_token FROM shops WHERE id = $1`, shopID, "shopify token")
-	return string(token), err
+	return s.InstallGrant(ctx, Profile{Domain: domain, Name: name, Currency: currency, Country: country, Locale: locale}, Grant{Token: token}, time.Time{})
 }
 
 // Twilio returns the shop's Twilio credentials, or ErrNotFound when it has none.

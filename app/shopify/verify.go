@@ -102,6 +102,11 @@ func (v *Verifier) VerifyWebhook(r *http.Request) (shopDomain string, w waitlist
 	if !shop.ValidDomain(shopDomain) {
 		return fail("the shop is not a shop's domain")
 	}
+	if at, ok := webhookHeader(r.Header, "Triggered-At"); ok && at != "" {
+		if w.Triggered, err = time.Parse(time.RFC3339, at); err != nil {
+			return fail("the header Triggered-At is no time")
+		}
+	}
 	return shopDomain, w, nil
 }
 

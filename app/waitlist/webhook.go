@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+
+	"holdfast/app/shop"
 )
 
 // TagOfAll is the tag of every draft order of ours; TagOf the tag of one hold's. Shopify allows 40
@@ -43,17 +46,22 @@ type Webhook struct {
 	Topic     string // as in the header: inventory_levels/update
 	WebhookID string // the same in every delivery of it
 	EventID   string
+	Triggered time.Time // when it happened, by Shopify's clock; zero when it did not say
 	Body      []byte
 }
 
 // Receive stores a webhook once, by shop, topic and webhook id, and queues its work with it (promise 8). A
 // repeated delivery changes nothing.
 func (s *Service) Receive(ctx context.Context, shopID int64, w Webhook) error {
+	var triggered *time.Time
+	if !w.Triggered.IsZero() {
+		triggered = &w.Triggered
+	}
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		var id int64
 		err := tx.QueryRow(ctx, `
-			INSERT INTO webhooks (shop_id, topic, webhook_id, event_id, body, received_at) VALUES ($1, $2, $3, $4, $5, $6)
-			ON CONFLICT (shop_id, topic, webhook_id) DO NOTHING RETURNING id`, shopID, w.Topic, w.WebhookID, w.EventID, w.Body, s.now()).Scan(&id)
+			INSERT INTO webhooks (shop_id, topic, webhook_id, event_id, body, received_at, triggered_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+			ON CONFLICT (shop_id, topic, webhook_id) DO NOTHING RETURNING id`, shopID, w.Topic, w.WebhookID, w.EventID, w.Body, s.now(), triggered).Scan(&id)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -81,6 +89,7 @@ type payload struct {
 	Tags            string       `json:"tags"`
 	Attributes      []attribute  `json:"note_attributes"`
 	LineItems       []lineOfItem `json:"line_items"`
+	Current         []string     `json:"current"` // scopes, of app/scopes_update
 }
 
 type attribute struct {
@@ -105,7 +114,10 @@ func (p payload) hold() int64 {
 func (s *Service) HandleWebhook(ctx context.Context, shopID, webhookID int64) error {
 	var topic string
 	var body []byte
-	err := s.db.QueryRow(ctx, `SELECT topic, body FROM webhooks WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID).Scan(&topic, &body)
+	var at time.Time
+	err := s.db.QueryRow(ctx, `
+		SELECT topic, body, coalesce(triggered_at, received_at) FROM webhooks
+		WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID).Scan(&topic, &body, &at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -115,7 +127,7 @@ func (s *Service) HandleWebhook(ctx context.Context, shopID, webhookID int64) er
 	var p payload
 	if err := json.Unmarshal(body, &p); err != nil {
 		s.log.ErrorContext(ctx, "webhook has a body that is no JSON of its topic; it is put away", "shop", shopID, "topic", topic, "webhook", webhookID, "err", err)
-	} else if err := s.follow(ctx, shopID, topic, p); err != nil {
+	} else if err := s.follow(ctx, shopID, topic, at, p); err != nil {
 		return fmt.Errorf("webhook %d, %s: %w", webhookID, topic, s.shopifyTrouble(ctx, shopID, err))
 	}
 	if _, err := s.db.Exec(ctx, `UPDATE webhooks SET done_at = $3 WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID, s.now()); err != nil {
@@ -124,7 +136,8 @@ func (s *Service) HandleWebhook(ctx context.Context, shopID, webhookID int64) er
 	return nil
 }
 
-func (s *Service) follow(ctx context.Context, shopID int64, topic string, p payload) error {
+// follow does what follows from a webhook about what happened at a time.
+func (s *Service) follow(ctx context.Context, shopID int64, topic string, at time.Time, p payload) error {
 	switch topic {
 	case "inventory_levels/update":
 		return s.hintWhere(ctx, shopID, `inventory_item_id = $2`, p.InventoryItemID)
@@ -167,8 +180,9 @@ func (s *Service) follow(ctx context.Context, shopID int64, topic string, p payl
 	case "orders/create":
 		return s.orderCreated(ctx, shopID, p)
 	case "app/uninstalled":
-		_, err := s.db.Exec(ctx, `UPDATE shops SET state = 'uninstalled', sealed_token = NULL WHERE id = $1 AND state = 'installed'`, shopID)
-		return err
+		return shop.Uninstall(ctx, s.db, shopID, at)
+	case "app/scopes_update":
+		return shop.RecordScopes(ctx, s.db, shopID, p.Current, at)
 	}
 	return nil
 }
