@@ -24,6 +24,7 @@ type store struct {
 
 	hooks map[string][]func() error // per call: run after its answer is computed, before it is given
 	hide  map[int64]bool            // drafts that the index does not show yet
+	reads func(stock int64)         // if set, told what each read of the first variant answers
 }
 
 type draft struct {
@@ -144,7 +145,11 @@ func (s *store) ReadVariants(_ context.Context, _ int64, ids, _ []int64) (map[in
 			found[id] = *v
 		}
 	}
+	reads := s.reads
 	s.mu.Unlock()
+	if reads != nil && len(ids) == 1 {
+		reads(int64(found[ids[0]].Sellable))
+	}
 	return found, s.done("ReadVariants")
 }
 

@@ -25,6 +25,8 @@ type history struct {
 	sent    map[int64]int   // messages accepted, by id
 	deleted map[int64]bool  // drafts that the merchant deleted
 	offers  int64           // the newest offer that was looked at
+	fresh   int64           // units that were really new when Shopify was read, over the reads of one observe
+	lacking int64           // and those that were really missing
 	actions map[string]int
 }
 
@@ -42,7 +44,7 @@ func TestAnyHistoryKeepsThePromises(t *testing.T) {
 			"": h.check, "tap": h.tap, "tap again": h.tap, "stock returns": h.restock, "a stranger buys": h.stranger,
 			"a webhook": h.webhook, "press": h.press, "press too": h.press, "press twice": h.press, "pass": h.passOn, "leave": h.leaves, "stop": h.stops, "pay": h.paysFor, "pay too": h.paysFor,
 			"work": h.work1, "work all": h.workAll, "work all of it": h.workAll, "time passes": h.timePasses, "sweep": h.sweeps, "reconcile": h.reconciles,
-			"cut": h.cut, "lose an answer": h.loseAnswer, "interpose": h.interpose, "the index lags": h.lag, "the merchant deletes a draft": h.deletesDraft,
+			"cut": h.cut, "lose an answer": h.loseAnswer, "observe during": h.observeDuring, "secure during": h.secureDuring, "secure during too": h.secureDuring, "release during": h.releaseDuring, "the index lags": h.lag, "the merchant deletes a draft": h.deletesDraft,
 			"settings": h.changes,
 		})
 		h.end()
@@ -224,8 +226,12 @@ func (h *history) workJob(id int64) bool {
 	var args []byte
 	h.must(h.db.QueryRow(h.t.Context(), `SELECT kind, args FROM river_job WHERE id = $1`, id).Scan(&kind, &args))
 	h.did("work %s %s", kind, args)
-	err := h.work(h.list, kind, args)
-	h.told()
+	var err error
+	if kind == "observe" {
+		h.observing(func() error { err = h.work(h.list, kind, args); return err })
+	} else {
+		err = h.work(h.list, kind, args)
+	}
 	if err == nil || errors.Is(err, waitlist.ErrNotFound) {
 		_, err = h.db.Exec(h.t.Context(), `DELETE FROM river_job WHERE id = $1`, id)
 		h.must(err)
@@ -302,38 +308,111 @@ func (h *history) loseAnswer(rt *rapid.T) {
 	h.store.then(op, func() error { return errLost })
 }
 
-// interpose lets something happen between the answer of a call and what is done with it.
-func (h *history) interpose(rt *rapid.T) {
-	op := rapid.SampledFrom(calls).Draw(rt, "op")
-	what := rapid.IntRange(0, 4).Draw(rt, "what")
-	h.did("interpose armed: %d in %s", what, op)
+// observeDuring lets something happen between the read of an observe and its application.
+func (h *history) observeDuring(rt *rapid.T) {
+	h.during(rt, "ReadVariants")
+	h.observing(func() error { return h.list.Observe(h.t.Context(), h.shop, chair) })
+}
+
+// observing runs an observe and looks at what it did: it may grow the counter by what was really new at the
+// moment when Shopify was read, and shrink it by what was really missing then.
+func (h *history) observing(observe func() error) {
+	const grew, shrank = `SELECT coalesce(sum(by), 0) FROM restock_changes WHERE kind <> 'shrink'`, `SELECT coalesce(sum(by), 0) FROM restock_changes WHERE kind = 'shrink'`
+	grown, shrunk := h.one(grew), h.one(shrank)
+	h.fresh, h.lacking = 0, 0
+	h.store.reads = func(stock int64) {
+		known := h.one(`
+			SELECT coalesce((SELECT available FROM restocks WHERE state <> 'closed'), 0)
+			     + (SELECT count(*) FROM holds WHERE state IN ('securing', 'releasing') OR (state = 'active' AND expires_at <= $1))`, h.now())
+		available := h.one(`SELECT coalesce((SELECT available FROM restocks WHERE state <> 'closed'), 0)`)
+		h.fresh += max(0, stock-known)
+		h.lacking += max(0, available-stock)
+	}
+	err := observe()
+	h.store.reads = nil
+	if n := h.one(grew) - grown; n > h.fresh {
+		h.rt.Fatalf("the counter grew by %d, and %d were new\n%s", n, h.fresh, strings.Join(h.steps, "\n"))
+	}
+	if n := h.one(shrank) - shrunk; n > h.lacking {
+		h.rt.Fatalf("the counter shrank by %d, and %d were missing\n%s", n, h.lacking, strings.Join(h.steps, "\n"))
+	}
+	h.told()
+	h.fine(err)
+}
+
+// secureDuring and releaseDuring do the same to a hold that is being secured or released.
+func (h *history) secureDuring(rt *rapid.T) {
+	if id := h.one(`SELECT coalesce(min(id), 0) FROM holds WHERE state = 'securing'`); id > 0 {
+		h.during(rt, rapid.SampledFrom([]string{"CreateDraft", "ReadBack", "FindDrafts"}).Draw(rt, "op"))
+		h.fine(h.list.Secure(h.t.Context(), h.shop, id))
+	}
+}
+
+func (h *history) releaseDuring(rt *rapid.T) {
+	if id := h.one(`SELECT coalesce(min(id), 0) FROM holds WHERE state = 'releasing'`); id > 0 {
+		h.during(rt, rapid.SampledFrom([]string{"ReadDraft", "DeleteDraft", "FindDrafts"}).Draw(rt, "op"))
+		h.fine(h.list.Release(h.t.Context(), h.shop, id))
+	}
+}
+
+// during has one to three things happen when the next call of op has computed its answer.
+func (h *history) during(rt *rapid.T, op string) {
+	what := rapid.SliceOfN(rapid.SampledFrom([]string{"buy", "return", "press", "secure", "release", "pay", "pass", "overdue", "lag"}), 1, 3).Draw(rt, "what")
+	h.did("during %s: %v", op, what)
 	h.store.then(op, func() error {
-		switch what {
-		case 0:
-			if h.store.stock(chair) > 0 {
-				h.buy(1)
-			}
-		case 1:
-			h.store.add(chair, 1)
-		case 2:
-			for _, link := range h.links("open")[:min(1, len(h.links("open")))] {
-				_, err := h.list.Claim(h.t.Context(), link)
-				h.fine(err)
-			}
-		case 3: // a second worker does all there is to secure and release
-			rows, _ := h.db.Query(h.t.Context(), `SELECT id FROM holds WHERE state IN ('securing', 'releasing') ORDER BY id`)
-			ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-			h.must(err)
-			for _, id := range ids {
-				h.fine(h.list.Secure(h.t.Context(), h.shop, id))
-				h.fine(h.list.Release(h.t.Context(), h.shop, id))
-			}
-		case 4:
-			h.move(16 * time.Minute)
-			h.fine(h.list.Sweep(h.t.Context()))
+		for _, w := range what {
+			h.happens(w)
 		}
 		return nil
 	})
+}
+
+func (h *history) happens(what string) {
+	ctx := h.t.Context()
+	holds := func(state string) []int64 {
+		rows, _ := h.db.Query(ctx, `SELECT id FROM holds WHERE state = $1 ORDER BY id`, state)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		h.must(err)
+		return ids
+	}
+	switch what {
+	case "buy":
+		if h.store.stock(chair) > 0 {
+			h.buy(1)
+		}
+	case "return":
+		h.store.add(chair, 1)
+	case "press":
+		if links := h.links("open"); len(links) > 0 {
+			_, err := h.list.Claim(ctx, links[len(links)-1])
+			h.fine(err)
+		}
+	case "pass":
+		if links := h.links("claimed"); len(links) > 0 {
+			_, err := h.list.Pass(ctx, links[0])
+			h.fine(err)
+		}
+	case "secure":
+		for _, id := range holds("securing") {
+			h.fine(h.list.Secure(ctx, h.shop, id))
+		}
+	case "release":
+		for _, id := range holds("releasing") {
+			h.fine(h.list.Release(ctx, h.shop, id))
+		}
+	case "pay": // whose link is out; its webhooks are lost
+		for _, id := range append(holds("active"), holds("releasing")...) {
+			draft := h.one(`SELECT coalesce(draft_id, 0) FROM holds WHERE id = $1 AND activated_at IS NOT NULL UNION ALL SELECT 0 LIMIT 1`, id)
+			if _, err := h.store.pay(draft); err == nil {
+				return
+			}
+		}
+	case "overdue":
+		h.move(16 * time.Minute)
+		h.fine(h.list.Sweep(ctx))
+	case "lag":
+		h.lag(nil)
+	}
 }
 
 // lag hides the newest draft from the index.
@@ -370,6 +449,20 @@ func (h *history) changes(rt *rapid.T) {
 func (h *history) check(rt *rapid.T) {
 	h.rt = rt
 	h.checkBooks()
+	if n := h.one(`SELECT count(*) FROM holds WHERE activated_at >= expires_at`); n > 0 {
+		rt.Fatalf("%d holds were activated when their time was over\n%s", n, strings.Join(h.steps, "\n"))
+	}
+	if n := h.one(`SELECT count(*) FROM holds h JOIN offers o ON o.id = h.offer_id WHERE h.state = 'refused' AND o.state = 'claimed'`); n > 0 {
+		rt.Fatalf("%d people whose hold was refused count as told\n%s", n, strings.Join(h.steps, "\n"))
+	}
+	rows, _ := h.db.Query(h.t.Context(), `SELECT draft_id FROM holds WHERE state IN ('expired', 'released', 'refused') AND draft_id IS NOT NULL`)
+	ended, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	h.must(err)
+	for _, id := range ended {
+		if d := h.store.drafts[id]; d != nil && !d.Completed {
+			rt.Fatalf("the unit of draft %d was returned, and its link is still payable\n%s", id, strings.Join(h.steps, "\n"))
+		}
+	}
 	for _, id := range h.unbacked() {
 		rt.Fatalf("the active hold of draft %d has no reserved unit\n%s", id, strings.Join(h.steps, "\n"))
 	}
