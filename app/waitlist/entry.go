@@ -105,7 +105,9 @@ func parseTap(tap Tap) (Address, error) {
 //
 // A contact that is live in the queue keeps its entry: the repeat renews time-to-live, name, locale,
 // country, currency and consent, never joined_at, state or address. So does a signed-in customer who
-// is live there by another contact. After sold, left or expired a tap is a new entry at the end.
+// is live there by another contact. Two entries that both exist before anybody could know that they are
+// one person's stay two: neither place is taken away. After sold, left or expired a tap is a new entry at
+// the end.
 //
 // A suppressed contact gets the same answer and no row (promise 6). Nothing is sent.
 //
@@ -179,11 +181,13 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 			SELECT id, state FROM entries
 			WHERE shop_id = $1 AND variant_id = $2 AND state IN ('waiting', 'offered', 'holding')
 			  AND (contact_id = $5 OR customer_id = nullif($6, 0))
-			ORDER BY joined_at, id LIMIT 1
+			ORDER BY contact_id <> $5, joined_at, id LIMIT 1
 		), renewed AS (
 			UPDATE entries e SET expires_at = $7, name = coalesce(nullif($8, ''), name), locale = coalesce(nullif($9, ''), locale),
 			       country = coalesce(nullif($10, ''), country), currency = coalesce(nullif($11, ''), currency),
-			       consent = coalesce(nullif($12, ''), consent), customer_id = coalesce(customer_id, nullif($6, 0))
+			       consent = coalesce(nullif($12, ''), consent),
+			       customer_id = coalesce(customer_id, CASE WHEN NOT EXISTS (
+			           SELECT FROM entries o WHERE o.shop_id = $1 AND o.variant_id = $2 AND o.customer_id = $6 AND o.state IN ('waiting', 'offered', 'holding')) THEN nullif($6, 0) END)
 			FROM mine, clean WHERE e.shop_id = $1 AND e.id = mine.id AND e.state IN ('waiting', 'offered', 'holding')
 			RETURNING e.id
 		), added AS (

@@ -327,6 +327,35 @@ func TestOneSignedInCustomerHasOnePlaceByWhateverContact(t *testing.T) {
 	}
 }
 
+// Somebody waits as a guest by one contact and signed in by another, and then taps signed in by the first:
+// both places were there before anybody could know that they are one person's.
+func TestAGuestWhoTurnsOutToWaitAlreadyKeepsBothPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	signedIn := func(name string) waitlist.Tap {
+		tp := tap(name)
+		tp.CustomerID = 77
+		return tp
+	}
+	w.join("home")
+	for _, name := range []string{"work", "home", "work", "other"} {
+		w.move(24 * time.Hour)
+		if _, err := w.list.Join(t.Context(), w.shop, signedIn(name)); err != nil {
+			t.Fatalf("tap by %s: %v", name, err)
+		}
+	}
+	if got := w.text(`SELECT string_agg(c.key || ' ' || coalesce(e.customer_id, 0) || ' ' || to_char(e.expires_at AT TIME ZONE 'UTC', 'MM-DD'), ', ' ORDER BY e.joined_at, e.id)
+		FROM entries e JOIN contacts c ON c.id = e.contact_id`); got != "home@example.com 0 08-31, work@example.com 77 09-02" {
+		t.Fatalf("entries: %s", got) // each tap renewed its contact's entry; one by a new contact, the customer's
+	}
+	if _, err := w.list.Join(t.Context(), w.shop, tap("work")); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.one(`SELECT count(*) FROM entries`); n != 2 {
+		t.Fatalf("%d entries", n)
+	}
+}
+
 func TestARepeatRenewsWhatItMayAndNothingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
