@@ -7,11 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"holdfast/app/jobs"
 	"holdfast/app/shop"
 	"holdfast/app/waitlist"
 )
@@ -574,6 +577,55 @@ func TestAnOfferWhoseMessageNeverLeftIsWithdrawnAndNotLapsed(t *testing.T) {
 	w.outbox.answer = nil
 	w.run()
 	w.wantTold("ana") // in the same restock
+}
+
+// A sweep of another process looks for overdue offers; before it has locked one, whose message had not left
+// when it began, that message is sent. Its person is told, and not again in this restock.
+func TestAMessageThatLeavesWhileTheSweepLooksCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.join("ana")
+	w.outbox.answer = func(waitlist.Outgoing) error {
+		return &waitlist.SendError{Outcome: waitlist.Retry, Why: "connection refused"}
+	}
+	w.stock(1)
+	w.move(70*time.Minute - time.Second)
+	w.outbox.answer = nil
+	ctx := t.Context()
+
+	// The sweeper reads offers through a gate, which stands between its statement's snapshot and its locks.
+	gate, err := w.db.Acquire(ctx)
+	w.must(err)
+	defer gate.Release()
+	for _, sql := range []string{
+		`CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN IF current_query() LIKE '%SKIP LOCKED%' THEN PERFORM pg_advisory_xact_lock_shared(42); END IF; RETURN true; END $$`,
+		`CREATE SCHEMA gated`,
+		`CREATE VIEW gated.offers AS SELECT * FROM public.offers WHERE public.gate()`,
+		`SELECT pg_advisory_lock(42)`,
+	} {
+		_, err := gate.Exec(ctx, sql)
+		w.must(err)
+	}
+	config := w.db.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "gated, public"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	w.must(err)
+	defer pool.Close()
+	inserter, err := jobs.Inserter(pool)
+	w.must(err)
+	ahead := func() time.Time { return w.now().Add(2 * time.Second) } // no two machines have the same time
+	sweeper := waitlist.New(pool, inserter, w.keys, w.store, w.outbox, ahead, waitlist.NoPoint, slog.New(slog.DiscardHandler))
+	done := make(chan error, 1)
+	go func() { done <- sweeper.Sweep(context.WithoutCancel(ctx)) }()
+	w.waitForALock()
+	w.run()
+	w.wantTold("ana")
+	_, err = gate.Exec(ctx, `SELECT pg_advisory_unlock(42)`)
+	w.must(err)
+	w.must(<-done)
+	w.wantOffer("ana", "lapsed")
+	w.run()
+	w.wantTold("ana")
 }
 
 func TestADeadAddressIsSuppressedAndItsUnitGoesOnAtOnce(t *testing.T) {

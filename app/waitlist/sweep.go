@@ -69,15 +69,23 @@ func (s *Service) sweepOffers(ctx context.Context, shopID int64, now time.Time) 
 	due := 0
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
+			SELECT id FROM offers WHERE shop_id = $1 AND state = 'open' AND lapses_at <= $2
+			ORDER BY lapses_at, id LIMIT $3 FOR UPDATE SKIP LOCKED`, shopID, now, sweepChunk)
+		overdue, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		due = len(overdue)
+		// Whether a message was sent is asked in a second statement: whoever starts to send holds the
+		// offer's lock, and the first one's snapshot may be older than its own locks.
+		rows, _ = tx.Query(ctx, `
 			SELECT o.id, EXISTS (SELECT FROM messages m WHERE m.shop_id = o.shop_id AND m.offer_id = o.id AND m.state NOT IN ('pending', 'cancelled')) AS told
-			FROM offers o WHERE o.shop_id = $1 AND o.state = 'open' AND o.lapses_at <= $2
-			ORDER BY o.lapses_at, o.id LIMIT $3 FOR UPDATE OF o SKIP LOCKED`, shopID, now, sweepChunk)
+			FROM offers o WHERE o.shop_id = $1 AND o.id = ANY ($2) ORDER BY o.lapses_at, o.id`, shopID, overdue)
 		var id int64
 		var told bool
 		ended := map[bool][]int64{}
 		if _, err := pgx.ForEachRow(rows, []any{&id, &told}, func() error {
 			ended[told] = append(ended[told], id)
-			due++
 			return nil
 		}); err != nil {
 			return err
