@@ -423,6 +423,9 @@ func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
 		}
 		after = next
 	}
+	if err := s.shopifyAnswers(ctx, shopID); err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
 	rows, _ := s.db.Query(ctx, `SELECT draft_id FROM holds WHERE shop_id = $1 AND state = 'active' ORDER BY id`, shopID)
 	active, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {

@@ -100,6 +100,9 @@ func (s *Service) observe(ctx context.Context, shopID, variantID int64) (again b
 	if err != nil {
 		return false, s.shopifyTrouble(ctx, shopID, err)
 	}
+	if err := s.shopifyAnswers(ctx, shopID); err != nil {
+		return false, err
+	}
 	reading, exists := readings[variantID]
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		again, err = s.apply(ctx, tx, shopID, variantID, set, f, reading, exists)
@@ -118,6 +121,12 @@ func (s *Service) shopifyTrouble(ctx context.Context, shopID int64, cause error)
 		}
 	}
 	return cause
+}
+
+// shopifyAnswers forgets the trouble that is over.
+func (s *Service) shopifyAnswers(ctx context.Context, shopID int64) error {
+	_, err := s.db.Exec(ctx, `UPDATE shops SET trouble = NULL WHERE id = $1 AND trouble IS NOT NULL`, shopID)
+	return err
 }
 
 func (s *Service) noteFence(ctx context.Context, shopID, variantID int64) (fence, error) {

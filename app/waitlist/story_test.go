@@ -719,3 +719,32 @@ func TestAMerchantWhoDeletesAHeldDraftEndsTheHold(t *testing.T) {
 	w.wantHold("ana", "released")
 	w.wantTold("ana", "ben")
 }
+
+// What Shopify refused is shown while it refuses, and not longer.
+func TestTroubleWithShopifyIsOverWhenItAnswers(t *testing.T) {
+	t.Parallel()
+	for how, answers := range map[string]func(w *world){
+		"a reading":   func(w *world) { w.run() },
+		"a reconcile": func(w *world) { w.must(w.list.Reconcile(w.t.Context(), w.shop)) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.join("ana")
+			w.run()
+			w.store.then("ReadVariants", func() error { return &waitlist.ShopRefused{Status: 402, Why: "the shop is frozen"} })
+			if err := w.list.Observe(t.Context(), w.shop, chair); err == nil {
+				t.Fatal("the read did not fail")
+			}
+			trouble := `SELECT coalesce(trouble, '') FROM shops`
+			if got := w.text(trouble); got != "the shop is frozen" {
+				t.Fatalf("trouble is %q", got)
+			}
+			w.hint()
+			answers(w)
+			if got := w.text(trouble); got != "" {
+				t.Fatalf("Shopify answers, and trouble is still %q", got)
+			}
+		})
+	}
+}
