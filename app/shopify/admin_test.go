@@ -132,8 +132,9 @@ func (c *clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// shops knows one shop.
+// shops knows one shop, whose token does not expire. It panics when anything else is asked of it.
 type shops struct {
+	Shops
 	shop  shop.Shop
 	token string
 	err   error
@@ -149,9 +150,11 @@ func (s *shops) ByID(_ context.Context, id int64) (shop.Shop, error) {
 	return s.shop, nil
 }
 
-func (s *shops) Token(_ context.Context, id int64) (string, error) {
+func (s *shops) Grant(_ context.Context, id int64) (shop.Grant, error) {
 	if id != s.shop.ID || s.token == "" {
-		return "", shop.ErrNotFound
+		return shop.Grant{}, shop.ErrNotFound
 	}
-	return s.token, nil
+	return shop.Grant{Token: s.token}, nil
 }
+
+func (s *shops) RefuseGrant(context.Context, int64, shop.Grant, time.Time) error { return nil }

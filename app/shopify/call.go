@@ -25,19 +25,38 @@ func (c *Client) call(ctx context.Context, shopID int64, op operation, vars map[
 	return err
 }
 
-// try is call without the telling. The answer is nil when there was none.
+// try is call without the telling. The answer is nil when there was none. A call that Shopify answers with
+// 401 did nothing: it is made once more with another token, if there is one.
 func (c *Client) try(ctx context.Context, shopID int64, op operation, vars map[string]any, into any) (*answer, error) {
-	domain, token, err := c.access(ctx, shopID)
+	sh, g, err := c.access(ctx, shopID)
 	if err != nil {
 		return nil, err
 	}
+	a, err := c.send(ctx, c.bucket(shopID), sh.Domain, g.Token, op, vars, into)
+	if a != nil && a.status == http.StatusUnauthorized {
+		other, noToken := c.tokens.After401(ctx, sh, g)
+		if noToken != nil {
+			return a, noToken
+		}
+		g = other
+		if a, err = c.send(ctx, c.bucket(shopID), sh.Domain, g.Token, op, vars, into); a != nil && a.status == http.StatusUnauthorized {
+			return a, errors.Join(err, c.tokens.refuse(ctx, sh, g))
+		}
+	}
+	if a != nil && a.status == http.StatusOK && g.Refused {
+		err = errors.Join(err, c.shops.AcceptGrant(ctx, shopID, g))
+	}
+	return a, err
+}
+
+// send makes one call with a token. The answer is nil when there was none.
+func (c *Client) send(ctx context.Context, b *bucket, domain, token string, op operation, vars map[string]any, into any) (*answer, error) {
 	text, err := op.text()
 	if err != nil {
 		return nil, err
 	}
 	points := float64(op.points(vars))
-	bucket := c.bucket(shopID)
-	if wait := bucket.take(points, c.now()); wait > 0 {
+	if wait := b.take(points, c.now()); wait > 0 {
 		return nil, &waitlist.Throttled{After: wait}
 	}
 
@@ -45,14 +64,14 @@ func (c *Client) try(ctx context.Context, shopID int64, op operation, vars map[s
 	defer cancel()
 	t := &transport{shop: domain, sim: c.sim, base: c.transport}
 	queryErr := c.query(ctx, t, domain, token, text, vars, into)
-	bucket.settle(points, t.answer.throttle(), c.now())
+	b.settle(points, t.answer.throttle(), c.now())
 
 	if t.answer == nil {
 		return nil, queryErr // it went wrong on the way; it may have arrived
 	}
 	err = t.answer.err()
 	if throttled := (*waitlist.Throttled)(nil); errors.As(err, &throttled) && t.answer.throttle() == nil {
-		bucket.close(c.now().Add(throttled.After))
+		b.close(c.now().Add(throttled.After))
 	}
 	if err == nil && queryErr != nil {
 		err = fmt.Errorf("the data has another form than the document asks for: %w", queryErr)
@@ -73,22 +92,20 @@ func (c *Client) query(ctx context.Context, t *transport, domain, token, text st
 	return client.GraphQL.Query(ctx, text, vars, into)
 }
 
-// access returns a shop's domain and token. A shop that has left is refused here as Shopify would.
-func (c *Client) access(ctx context.Context, shopID int64) (domain, token string, err error) {
+// access returns a shop and what it has granted. A shop that has left is refused here as Shopify would.
+func (c *Client) access(ctx context.Context, shopID int64) (shop.Shop, shop.Grant, error) {
 	sh, err := c.shops.ByID(ctx, shopID)
-	if err == nil && sh.Installed {
-		token, err = c.shops.Token(ctx, shopID)
-	}
-	if errors.Is(err, shop.ErrNotFound) || (err == nil && token == "") {
-		return "", "", &waitlist.ShopRefused{Status: http.StatusUnauthorized, Why: "the app is not installed in the shop"}
+	if errors.Is(err, shop.ErrNotFound) || (err == nil && !sh.Installed) {
+		return sh, shop.Grant{}, notInstalled()
 	}
 	if err != nil {
-		return "", "", err
+		return sh, shop.Grant{}, err
 	}
 	if !shop.ValidDomain(sh.Domain) {
-		return "", "", fmt.Errorf("%q is not a shop's domain", sh.Domain)
+		return sh, shop.Grant{}, fmt.Errorf("%q is not a shop's domain", sh.Domain)
 	}
-	return sh.Domain, token, nil
+	g, err := c.tokens.Grant(ctx, sh)
+	return sh, g, err
 }
 
 // userError is why Shopify does not do what a mutation asks for.

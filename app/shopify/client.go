@@ -45,11 +45,17 @@ type Config struct {
 	Called func(op string, shopID int64, cost float64, err error)
 }
 
-// Shops is what the client needs to know of shops; *shop.Store is one. Both return shop.ErrNotFound
-// for what they do not have.
+// Shops is what the client needs to know of shops; *shop.Store is one, and its comments say what each
+// method promises.
 type Shops interface {
 	ByID(ctx context.Context, id int64) (shop.Shop, error)
-	Token(ctx context.Context, shopID int64) (string, error)
+	InstallGrant(ctx context.Context, p shop.Profile, g shop.Grant, now time.Time) (int64, error)
+	Grant(ctx context.Context, shopID int64) (shop.Grant, error)
+	ClaimRefresh(ctx context.Context, shopID int64, g shop.Grant, now, until time.Time) (bool, error)
+	Renew(ctx context.Context, shopID int64, until time.Time, g shop.Grant, now time.Time) (bool, error)
+	Unclaim(ctx context.Context, shopID int64, until time.Time) error
+	RefuseGrant(ctx context.Context, shopID int64, g shop.Grant, now time.Time) error
+	AcceptGrant(ctx context.Context, shopID int64, g shop.Grant) error
 }
 
 // Client calls the Admin API for any number of shops, from any number of goroutines. It is the
@@ -61,6 +67,7 @@ type Client struct {
 	transport http.RoundTripper
 	called    func(op string, shopID int64, cost float64, err error)
 	shops     Shops
+	tokens    *TokenSource
 	now       func() time.Time
 	log       *slog.Logger
 
@@ -68,7 +75,10 @@ type Client struct {
 	buckets map[int64]*bucket
 }
 
-var _ waitlist.Shopify = (*Client)(nil)
+var (
+	_ waitlist.Shopify = (*Client)(nil)
+	_ Shops            = (*shop.Store)(nil)
+)
 
 var versionPattern = regexp.MustCompile(`^[0-9]{4}-(01|04|07|10)$`)
 
@@ -101,13 +111,15 @@ func New(c Config, shops Shops, now func() time.Time, log *slog.Logger) (*Client
 	if c.Called == nil {
 		c.Called = func(string, int64, float64, error) {}
 	}
+	app := goshopify.App{ApiKey: c.ClientID, ApiSecret: c.ClientSecret}
 	return &Client{
-		app:       goshopify.App{ApiKey: c.ClientID, ApiSecret: c.ClientSecret},
+		app:       app,
 		version:   c.APIVersion,
 		sim:       sim,
 		transport: c.Transport,
 		called:    c.Called,
 		shops:     shops,
+		tokens:    &TokenSource{app: app, sim: sim, transport: c.Transport, shops: shops, now: now, log: log, renewals: map[int64]*renewal{}},
 		now:       now,
 		log:       log,
 		buckets:   map[int64]*bucket{},

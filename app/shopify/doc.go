@@ -5,6 +5,8 @@
 //	          call.go      one call: shop, token, budget, transport, error
 //	          transport.go what Shopify really answered, read before go-shopify sees it
 //	          budget.go    the points that a shop has left
+//	          auth.go      how a shop installs the app, and what it grants
+//	          tokens.go    access tokens that are good now, renewed by one process at a time
 //	          graphql/     every document that is ever sent, checked against Shopify's schema by a test
 //	Verifier  what comes in: webhooks and app proxy requests (verify.go), ID tokens (idtoken.go)
 //
@@ -15,5 +17,6 @@
 // a client of its own that never retries, our transport reads the answer first and hands go-shopify the
 // data alone, and an empty secret is refused when the program starts.
 //
-// An access token leaves this package in one header, to one host; no error and no log line holds it.
+// An access token leaves this package in one header, to one host; tokens and the client secret are sent
+// to a shop's token endpoint and nowhere else. No error and no log line holds one.
 package shopify

@@ -36,12 +36,13 @@ var (
 	draftOrder       = operation{name: "draftOrder", files: []string{"draft_order", "draft"}, cost: 3}
 	draftOrders      = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, cost: 3, perItem: 3}
 	readBack         = operation{name: "draftOrder", files: []string{"read_back", "draft"}, cost: 4}
+	shopProfile      = operation{name: "shop", files: []string{"shop_profile"}, cost: 4}
 	readBackAt       = operation{name: "draftOrder", files: []string{"read_back_at", "draft", "levels"}, cost: 8, perLvl: 3}
 )
 
 func operations() []operation {
 	return []operation{nodes, nodesAt, productVariants, draftOrderCreate, draftOrderDelete,
-		draftOrder, draftOrders, readBack, readBackAt}
+		draftOrder, draftOrders, readBack, readBackAt, shopProfile}
 }
 
 // text is the whole document.

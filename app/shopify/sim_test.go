@@ -36,18 +36,26 @@ const (
 	foldingIt = 40101
 )
 
-// installed is the shops that a test has installed the app in, by their ids.
-type installed map[int64]struct{ domain, token string }
+// installed is the shops that a test has installed the app in, by their ids, with tokens that do not
+// expire.
+type installed struct {
+	shopify.Shops // what a test does not expect panics
+	shops         map[int64]struct{ domain, token string }
+}
 
 func (s installed) ByID(_ context.Context, id int64) (shop.Shop, error) {
-	sh, ok := s[id]
+	sh, ok := s.shops[id]
 	if !ok {
 		return shop.Shop{}, shop.ErrNotFound
 	}
 	return shop.Shop{ID: id, Domain: sh.domain, Installed: true}, nil
 }
 
-func (s installed) Token(_ context.Context, id int64) (string, error) { return s[id].token, nil }
+func (s installed) Grant(_ context.Context, id int64) (shop.Grant, error) {
+	return shop.Grant{Token: s.shops[id].token}, nil
+}
+
+func (s installed) RefuseGrant(context.Context, int64, shop.Grant, time.Time) error { return nil }
 
 type world struct {
 	*testing.T
@@ -58,11 +66,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	sim := shopifysim.NewTest(t)
-	shops := installed{
+	shops := installed{shops: map[int64]struct{ domain, token string }{
 		1: {chairs, sim.Token(chairs)},
 		2: {"lamps.myshopify.com", sim.Token("lamps.myshopify.com")},
 		3: {"lamps.myshopify.com", sim.Token(chairs)}, // with the token of another shop
-	}
+	}}
 	client, err := shopify.New(shopify.Config{ClientID: "app", ClientSecret: shopifysim.TestSecret, Sim: sim.URL}, shops, sim.Clock.Now, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

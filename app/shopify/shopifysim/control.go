@@ -62,6 +62,12 @@ func (s *Server) serveShop(w http.ResponseWriter, r *http.Request, domain, path 
 		s.serveGraphQL(w, r, domain, parts[2])
 	case len(parts) == 3 && parts[1] == "invoices":
 		s.serveCheckout(w, r, parts[2])
+	case path == "/admin/oauth/authorize":
+		s.serveAuthorize(w, r, domain)
+	case path == "/admin/oauth/access_token":
+		s.serveToken(w, r, domain)
+	case path == "/admin/apps/"+s.clientID: // where the demo's admin frame is
+		http.Redirect(w, r, s.public+"/admin/"+domain, http.StatusFound)
 	case strings.HasPrefix(path, ProxyPrefix+"/"):
 		s.ServeProxy(w, r, domain, strings.TrimPrefix(path, ProxyPrefix))
 	case strings.HasPrefix(path, "/admin/"):
@@ -140,10 +146,10 @@ func (s *Server) postShop(w http.ResponseWriter, r *http.Request) {
 func (s *Server) postInstall(w http.ResponseWriter, r *http.Request) {
 	shop := chi.URLParam(r, "shop")
 	if s.install == nil {
-		reply(w, http.StatusNotImplemented, map[string]string{"error": "not built yet: installing a shop through the authorization flow"})
+		reply(w, http.StatusNotImplemented, map[string]string{"error": "not built yet: installing a shop by opening the app in its admin"})
 		return
 	}
-	err := s.Reinstall(shop)
+	err := s.Approve(shop)
 	if err == nil {
 		err = s.install(r.Context(), shop)
 	}

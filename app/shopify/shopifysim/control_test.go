@@ -299,7 +299,7 @@ func TestEveryProductHasAPicture(t *testing.T) {
 func TestAnAdminCallThatIsNotSimulatedIsLoud(t *testing.T) {
 	t.Parallel()
 	s := NewTest(t)
-	if status, _, raw := call(t, s, "POST", "/shopify/chairs.myshopify.com/admin/oauth/access_token", "{}"); status != 501 || !strings.Contains(raw, "SIMULATOR: not simulated: POST /admin/oauth/access_token") {
+	if status, _, raw := call(t, s, "POST", "/shopify/chairs.myshopify.com/admin/oauth/access_scopes.json", "{}"); status != 501 || !strings.Contains(raw, "SIMULATOR: not simulated: POST /admin/oauth/access_scopes.json") {
 		t.Errorf("%d %s", status, raw)
 	}
 	if status, _, _ := call(t, s, "GET", "/shopify/chairs.myshopify.com/collections", ""); status != 404 {

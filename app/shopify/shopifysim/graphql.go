@@ -125,6 +125,7 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request, domain, ve
 	for _, f := range fire {
 		switch f.Mode {
 		case "token_expired":
+			s.expire(sh, r.Header.Get("X-Shopify-Access-Token"))
 			plain(http.StatusUnauthorized, "[API] Invalid API key or access token (unrecognized login or wrong password)")
 			return
 		case "status":
@@ -160,12 +161,6 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request, domain, ve
 		}
 	}
 	send(http.StatusOK, "application/json; charset=utf-8", answer)
-}
-
-func (s *Server) accepts(sh *shop, token string) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.installed && token == sh.token
 }
 
 // take returns the faults that fire for a request with these root fields. A fault for every operation
@@ -233,7 +228,7 @@ func (s *Server) answer(p *plan, errs []gqlError, domain string, fire []simkit.F
 		}})
 		return finish()
 	}
-	x := &exec{plan: p, sh: sh, now: now, scopes: s.scopes}
+	x := &exec{plan: p, sh: sh, now: now, scopes: sh.scopes}
 	for _, f := range fire {
 		if f.Mode == "index_lag" {
 			lag := f.Delay()

@@ -268,7 +268,7 @@ func TestWhatIsNotSimulatedFailsLoudlyAndChangesNothing(t *testing.T) {
 func TestAScopeThatWasNotGrantedIsDenied(t *testing.T) {
 	t.Parallel()
 	s := NewTest(t)
-	s.scopes = []string{"read_products"}
+	s.grant(t, "read_products")
 	a := ask(t, s, chairs, `{productVariant(id:"gid://shopify/ProductVariant/30013"){sellableOnlineQuantity inventoryItem{id inventoryLevels(first:1){nodes{id}}}} locations(first:1){nodes{id}}}`, "")
 	if !strings.Contains(a.raw, "Access denied for inventoryLevels field. Required access: `read_inventory` access scope.") ||
 		!strings.Contains(a.raw, "Access denied for locations field.") || a.code() != "ACCESS_DENIED" {
@@ -283,7 +283,7 @@ func TestAScopeThatWasNotGrantedIsDenied(t *testing.T) {
 	if d, err := s.Drafts(chairs); err != nil || len(d) != 0 {
 		t.Errorf("a denied create made %d drafts (%v)", len(d), err)
 	}
-	s.scopes = DefaultScopes()
+	s.grant(t, DefaultScopes()...)
 	if a := ask(t, s, chairs, `{productVariant(id:"gid://shopify/ProductVariant/30013"){publishedOnCurrentPublication}}`, ""); len(a.Errors) == 0 {
 		t.Errorf("%s: want publishedOnCurrentPublication refused", a.raw)
 	}

@@ -680,6 +680,11 @@ func newResolvers() resolvers {
 			"ianaTimezone":                 is(func(s *shop) any { return "Europe/Berlin" }),
 			"createdAt":                    is(func(s *shop) any { return s.createdAt }),
 			"plan":                         is(func(s *shop) any { return s.plan }),
+			"shopAddress":                  is(func(s *shop) any { return address{s} }),
+		},
+		"ShopAddress": {
+			"id":            is(func(a address) any { return gid("ShopAddress", a.shop.id) }),
+			"countryCodeV2": is(func(a address) any { return a.shop.country }),
 		},
 		"ShopPlan": {
 			"publicDisplayName":  is(func(p Plan) any { return p.displayName() }),
@@ -688,10 +693,15 @@ func newResolvers() resolvers {
 			"partnerDevelopment": is(func(p Plan) any { return false }),
 		},
 		"Domain": {
-			"id":         is(func(d domain) any { return gid("Domain", d.shop.id) }),
-			"host":       is(func(d domain) any { return d.shop.domain }),
-			"url":        is(func(d domain) any { return "https://" + d.shop.domain }),
-			"sslEnabled": is(func(d domain) any { return true }),
+			"id":           is(func(d domain) any { return gid("Domain", d.shop.id) }),
+			"host":         is(func(d domain) any { return d.shop.domain }),
+			"url":          is(func(d domain) any { return "https://" + d.shop.domain }),
+			"sslEnabled":   is(func(d domain) any { return true }),
+			"localization": is(func(d domain) any { return localization{} }),
+		},
+		"DomainLocalization": {
+			"defaultLocale":    is(func(l localization) any { return "en" }),
+			"alternateLocales": is(func(l localization) any { return []string{} }),
 		},
 		"AppInstallation": {
 			"id": is(func(i installation) any { return gid("AppInstallation", i.shop.id) }),
@@ -775,6 +785,8 @@ func newResolvers() resolvers {
 type (
 	installation struct{ shop *shop }
 	domain       struct{ shop *shop }
+	localization struct{}
+	address      struct{ shop *shop }
 )
 
 func (sh *shop) nodeOf(kind string, id any) (any, error) {

@@ -24,8 +24,8 @@ type Options struct {
 	Scopes       []string       // granted to the app: those of DefaultScopes
 	AppURL       func() string  // where the app listens; nil or "" = webhooks are kept, not delivered
 	Public       string         // base URL of this server, for links and pictures: https://{shop} without it
-	// Install is how POST /sim/shops/{shop}/install leads the app through its real installation. Without
-	// it that call answers 501.
+	// Install is how POST /sim/shops/{shop}/install opens the app in a shop's admin, where it was just
+	// approved, so that it installs itself. Without it that call answers 501.
 	Install func(ctx context.Context, shop string) error
 	Log     *slog.Logger // nowhere
 }
@@ -127,10 +127,11 @@ func (s *Server) AddShop(spec ShopSpec) error {
 	return nil
 }
 
-// Token is the access token that a shop accepts while the app is installed.
+// Token is an access token that does not expire, which a shop accepts from its making until the app is
+// uninstalled: the app was installed in it before tokens expired.
 func (s *Server) Token(domain string) string { return "shpat_sim_" + domain }
 
-// Uninstall removes the app from a shop: its token is dead at once, and app/uninstalled follows.
+// Uninstall removes the app from a shop: its tokens are dead at once, and app/uninstalled follows.
 func (s *Server) Uninstall(domain string) error {
 	sh, err := s.lock(domain)
 	if err != nil {
@@ -141,18 +142,19 @@ func (s *Server) Uninstall(domain string) error {
 		return conflict("the app is not installed in %s", domain)
 	}
 	sh.installed = false
+	sh.revoke()
 	sh.emit("app/uninstalled", shopPayload(sh))
 	return nil
 }
 
-// Reinstall makes a shop accept its token again, as after an installation.
+// Reinstall makes a shop accept Token again.
 func (s *Server) Reinstall(domain string) error {
 	sh, err := s.lock(domain)
 	if err != nil {
 		return err
 	}
 	defer sh.mu.Unlock()
-	sh.installed = true
+	sh.installed, sh.token = true, s.Token(domain)
 	return nil
 }
 
@@ -225,6 +227,7 @@ type Shop struct {
 	Name      string         `json:"name"`
 	Plan      Plan           `json:"plan"`
 	Currency  string         `json:"currency"`
+	Country   string         `json:"country"`
 	Installed bool           `json:"installed"`
 	Locations []ShopLocation `json:"locations"`
 	Products  []ShopProduct  `json:"products"`
@@ -269,7 +272,7 @@ func (s *Server) Shops() []Shop {
 		if err != nil {
 			continue
 		}
-		v := Shop{Shop: sh.domain, ID: ID(sh.id), Name: sh.name, Plan: sh.plan, Currency: sh.currency, Installed: sh.installed, Products: []ShopProduct{}}
+		v := Shop{Shop: sh.domain, ID: ID(sh.id), Name: sh.name, Plan: sh.plan, Currency: sh.currency, Country: sh.country, Installed: sh.installed, Products: []ShopProduct{}}
 		for _, l := range sh.locations {
 			v.Locations = append(v.Locations, ShopLocation{ID(l.id), l.name})
 		}

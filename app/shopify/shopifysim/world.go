@@ -57,6 +57,7 @@ type ShopSpec struct {
 	Name      string         `json:"name,omitempty"`
 	Plan      Plan           `json:"plan,omitempty"`     // standard
 	Currency  string         `json:"currency,omitempty"` // EUR
+	Country   string         `json:"country,omitempty"`  // one that pays in the currency
 	Locations []LocationSpec `json:"locations,omitempty"`
 	Products  []ProductSpec  `json:"products,omitempty"`
 }
@@ -107,8 +108,12 @@ type shop struct {
 	name      string
 	plan      Plan
 	currency  string
+	country   string
 	currency2 []string // other presentment currencies
-	token     string
+	token     string   // that does not expire; "" once the app was uninstalled
+	grants    []*grant // that the app was given
+	codes     []oauthCode
+	scopes    []string // granted
 	installed bool
 	createdAt time.Time
 	locations []*location
@@ -187,6 +192,9 @@ type level struct {
 
 func (l *level) onHand() int { return l.available + l.reserved + l.committed }
 
+// countries are where a shop with a currency is at home, unless its description says otherwise.
+var countries = map[string]string{"EUR": "IE", "USD": "US", "GBP": "GB"}
+
 var domainPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*\.myshopify\.com$`)
 
 // newID returns an id that this server has not given out, also not before a Reset.
@@ -217,10 +225,13 @@ func (s *Server) build(spec ShopSpec) (*shop, error) {
 	name := strings.TrimSuffix(spec.Shop, ".myshopify.com")
 	sh := &shop{
 		id: orNew(s, spec.ID), domain: spec.Shop, name: cmp.Or(spec.Name, strings.ToUpper(name[:1])+name[1:]), plan: spec.Plan,
-		currency: cmp.Or(spec.Currency, "EUR"), currency2: []string{"EUR", "USD", "GBP"}, token: s.Token(spec.Shop), installed: true, createdAt: now,
+		currency: cmp.Or(spec.Currency, "EUR"), currency2: []string{"EUR", "USD", "GBP"}, token: s.Token(spec.Shop), installed: true, createdAt: now, scopes: s.scopes,
 		variants: map[int64]*variant{}, items: map[int64]*item{}, drafts: map[int64]*draft{},
 		tagged: map[string][]*draft{}, invoices: map[string]*draft{}, reserving: map[*draft]bool{}, orders: map[int64]*order{},
 		orderNo: 1000, sim: s,
+	}
+	if sh.country = spec.Country; sh.country == "" {
+		sh.country = cmp.Or(countries[sh.currency], "US")
 	}
 	sh.bucket = newBucket(spec.Plan, now)
 	for i, l := range spec.Locations {
