@@ -35,5 +35,5 @@
 // No remote call is made while a transaction is open. A step writes its intent, calls, and confirms; it
 // may be run again, and by two processes at once.
 //
-// Read entry.go, observe.go, offer.go, hold.go, message.go, sweep.go, in that order.
+// Read entry.go, observe.go, offer.go (and gather.go), hold.go, message.go, sweep.go, in that order.
 package waitlist

@@ -133,13 +133,14 @@ func (s *Service) Look(ctx context.Context, token string) (Offer, error) {
 
 // Claim is the press: it takes one unit from the counter and makes the hold, or the offer is missed and
 // the place is kept. A press that was made before shows the same hold, and an offer that is over is left as
-// it is. The offer is returned as it then stands; ErrInvalidLink for a link that is none.
+// it is. Presses that arrive together commit together (gather.go). The offer is returned as it then stands;
+// ErrInvalidLink for a link that is none, ErrBusy when too many press at once.
 func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
 	p, o, err := s.newest(ctx, token)
 	if err != nil || o.State != "open" {
 		return o, err
 	}
-	if err := s.claim(ctx, p.ShopID, p.RestockID, []int64{p.OfferID}); err != nil {
+	if err := s.presses.press(ctx, p.ShopID, p.RestockID, p.OfferID); err != nil {
 		return o, err
 	}
 	return s.Look(ctx, token)

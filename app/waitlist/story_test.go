@@ -1,6 +1,7 @@
 package waitlist_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -746,5 +747,63 @@ func TestTroubleWithShopifyIsOverWhenItAnswers(t *testing.T) {
 				t.Fatalf("Shopify answers, and trouble is still %q", got)
 			}
 		})
+	}
+}
+
+func TestPressesThatArriveTogetherCommitTogether(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(s *shop.Settings) { s.NoticesPerUnit = 2 })
+	names := people(40)
+	w.join(names...)
+	w.stock(20)
+	var commits int
+	w.at("claim_commit before", func() error { commits++; return nil }) // one line works one batch at a time
+	tx, err := w.db.Begin(t.Context())
+	w.must(err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM restocks FOR UPDATE`)
+	w.must(err)
+
+	var wait sync.WaitGroup
+	press := func(name string) {
+		link := w.link(name)
+		wait.Go(func() {
+			if o, err := w.list.Claim(t.Context(), link); err != nil || o.State != "securing" && o.State != "gone" {
+				t.Errorf("%s: %s, %v", name, o.State, err)
+			}
+		})
+	}
+	press(names[0])
+	w.waitForALock() // the first batch is at the counter; the others gather behind it
+	for _, name := range names[1:] {
+		press(name)
+	}
+	w.must(tx.Commit(t.Context()))
+	wait.Wait()
+	w.wantCounter("20 0 20 0 0")
+	if commits > 20 {
+		t.Fatalf("40 presses took %d commits", commits)
+	}
+	if o := w.press(names[0]); o.State != "securing" {
+		t.Fatalf("the first to press has %s", o.State)
+	}
+}
+
+func TestAPressWhoseShopperHasGoneIsStillCommitted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.join("ana")
+	w.stock(1)
+	ctx, leave := context.WithCancel(t.Context())
+	committed := make(chan struct{})
+	w.at("claim_commit before", func() error { leave(); return nil })
+	w.at("claim_commit after", func() error { close(committed); return nil })
+	if _, err := w.list.Claim(ctx, w.link("ana")); err == nil {
+		t.Log("the answer came before the shopper had gone")
+	}
+	<-committed
+	w.wantCounter("1 0 1 0 0")
+	w.at("claim_commit after", nil)
+	if o := w.press("ana"); o.State != "securing" {
+		t.Fatalf("when they come back: %s", o.State)
 	}
 }

@@ -78,6 +78,7 @@ type Service struct {
 	now     func() time.Time
 	point   Point
 	log     *slog.Logger
+	presses gatherer
 }
 
 // Point is asked at the named points where a process may die: claim_commit, draft_create,
@@ -91,5 +92,7 @@ func NoPoint(context.Context, string, string) error { return nil }
 // New returns the domain. jobs needs to insert only. now is the clock of everything but the order of
 // the queue, which is the database's.
 func New(db *pgxpool.Pool, jobs *river.Client[pgx.Tx], keys *shop.Keys, shopify Shopify, sender Sender, now func() time.Time, point Point, log *slog.Logger) *Service {
-	return &Service{db: db, jobs: jobs, keys: keys, shopify: shopify, sender: sender, now: now, point: point, log: log}
+	s := &Service{db: db, jobs: jobs, keys: keys, shopify: shopify, sender: sender, now: now, point: point, log: log}
+	s.presses.commit = s.claim
+	return s
 }
