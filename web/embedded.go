@@ -2,12 +2,14 @@ package web
 
 import (
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 
 	"holdfast/app/shop"
+	"holdfast/app/shopify"
 	"holdfast/templates"
 )
 
@@ -50,7 +52,7 @@ func (s *server) merchant(h merchantHandler) http.HandlerFunc {
 		case domain != "" && !bearer && r.URL.Query().Get("shop") != domain:
 			domain = "" // the address names another shop than its token: it was put together by somebody
 		case domain != "":
-			s.visit(w, r, domain, h)
+			s.visit(w, r, domain, token, h)
 			return
 		}
 		switch {
@@ -64,21 +66,35 @@ func (s *server) merchant(h merchantHandler) http.HandlerFunc {
 	}
 }
 
-// visit serves a verified request.
-func (s *server) visit(w http.ResponseWriter, r *http.Request, domain string, h merchantHandler) {
+// visit serves a verified request. A shop that has not let us in yet, or not any more, does so by the token
+// that its merchant brings.
+func (s *server) visit(w http.ResponseWriter, r *http.Request, domain, token string, h merchantHandler) {
 	v := visit{templates.Admin{Asset: s.assets.url, ClientID: s.ClientID, AppBridgeURL: s.AppBridgeURL, Now: s.Now()}}
 	s.adminHeaders(w, domain)
 	sh, err := s.Shops.ByDomain(r.Context(), domain)
-	if err == nil && !sh.Installed {
-		err = shop.ErrNotFound
+	if needsGrant(sh, err) {
+		failed := s.Install.InstallByToken(r.Context(), domain, token)
+		refused, ok := errors.AsType[*shopify.AuthError](failed)
+		switch {
+		case failed == nil:
+			sh, err = s.Shops.ByDomain(r.Context(), domain)
+		case ok && refused.Code == shopify.InvalidSubjectToken:
+			s.freshToken(w, r)
+			return
+		default:
+			failed = s.notInstalled(r.Context(), domain, failed)
+			if err != nil || !sh.Installed {
+				err = failed
+			} // else the page says what is wrong
+		}
 	}
 	if err == nil {
 		v.Shop = sh
 		v.Done = done(r.URL.Query().Get("done"))
+		if sh.Scopes != "" {
+			v.Missing = shopify.MissingScopes(sh.Scopes)
+		}
 		err = h(w, r, v)
-	} else if faultOf(err).status == http.StatusNotFound {
-		err = &fault{status: http.StatusForbidden, heading: "Holdfast is not installed in this shop",
-			message: "Install it from the Shopify App Store, then open it again from your Shopify admin."}
 	}
 	if err != nil {
 		f := s.refuse(w, r, err)
@@ -88,6 +104,15 @@ func (s *server) visit(w http.ResponseWriter, r *http.Request, domain string, h 
 		}
 		s.mustRender(w, r, f.status, templates.AdminPlain(v.Admin, f.heading, message))
 	}
+}
+
+// freshToken has the browser ask again with a token that was made just now.
+func (s *server) freshToken(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "" {
+		s.askAgain(w)
+		return
+	}
+	s.shell(w, r)
 }
 
 // askAgain has App Bridge repeat its fetch once, with a fresh token.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -303,9 +304,19 @@ func newConfig(t testing.TB, f *fake) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
+	// A shop that is not installed asks Shopify to let it in; here nobody answers.
+	unreachable, err := shopify.New(shopify.Config{ClientID: testClient, ClientSecret: testSecret, Transport: silent{}}, nil, func() time.Time { return testNow }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, Install: unreachable, CookieKeys: [][]byte{[]byte(strings.Repeat("k", 32))}, URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
 		Now: func() time.Time { return testNow }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
+
+// silent is a network on which nobody answers.
+type silent struct{}
+
+func (silent) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("nobody answers") }
 
 func newWeb(t testing.TB, f *fake) http.Handler {
 	t.Helper()

@@ -66,8 +66,11 @@ func (s *server) routes() http.Handler {
 		r.Get("/auth/session-token", s.sessionToken)
 	})
 
-	r.Get("/auth/install", s.shopper(notBuilt("installing outside the Shopify admin")))
-	r.Get("/auth/callback", s.shopper(notBuilt("installing outside the Shopify admin")))
+	r.Group(func(r chi.Router) { // a merchant on the way to install the app from outside the admin
+		r.Use(noStore, noReferrer)
+		r.Get("/auth/install", s.shopper(s.beginInstall))
+		r.Get("/auth/callback", s.shopper(s.finishInstall))
+	})
 	r.Get("/privacy", s.shopper(s.privacy))
 	r.With(middleware.Compress(5, "text/css", "text/javascript")).Handle("/static/*", s.assets)
 	return r

@@ -5,12 +5,12 @@
 // A handler decodes, calls the domain, and answers; what went wrong is turned into a status and a
 // sentence in one place, errors.go. Nothing is decided here that a test of the domain could prove.
 //
-// Who is asking is proved anew by every request and never by a cookie:
+// Who is asking is proved anew by every request and never by a cookie (install.go has the one cookie):
 //
 //	storefront   Shopify's app proxy signs the query
 //	shopper      the token in the link
 //	merchant     Shopify's ID token, a minute old at most
-//	Shopify      the signature of the raw body
+//	Shopify      the signature of the raw body, or of the query that it sends a browser with
 //	Twilio       the signature of the whole URL and form, and the shop's key in the path
 package web
 
@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/a-h/templ"
+	"github.com/gorilla/sessions"
 
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
@@ -92,6 +93,10 @@ type Config struct {
 	Domain  Domain
 	Shops   Shops
 	Shopify *shopify.Verifier
+	Install *shopify.Client
+	// CookieKeys sign the cookie of an installation from outside the admin: the first signs, all verify.
+	// They sign nothing else.
+	CookieKeys [][]byte
 	// TrustedHops is the number of proxies of our own in front of this listener that each append an
 	// address to X-Forwarded-For.
 	TrustedHops int
@@ -108,6 +113,7 @@ type Config struct {
 type server struct {
 	Config
 	assets         *assets
+	nonces         *sessions.CookieStore
 	frameAncestors string // of the simulated admin; empty in production
 	scripts        string // script-src of the merchant's pages
 }
@@ -119,6 +125,8 @@ func New(c Config) (http.Handler, error) {
 		return nil, fmt.Errorf("web: domain, shops, clock or log is missing")
 	case c.Shopify == nil:
 		return nil, fmt.Errorf("web: the verifier of Shopify's signatures is missing: without it anybody could write")
+	case c.Install == nil || len(c.CookieKeys) == 0:
+		return nil, fmt.Errorf("web: what installs the app, or the keys of its cookie, is missing")
 	case c.URL == nil || (c.URL.Scheme != "https" && c.URL.Scheme != "http") || c.URL.Host == "":
 		return nil, fmt.Errorf("web: the public address must be like https://app.example.com")
 	case c.ClientID == "":
@@ -135,6 +143,7 @@ func New(c Config) (http.Handler, error) {
 		s.frameAncestors = " " + u.Scheme + "://" + u.Host
 		s.scripts += s.frameAncestors
 	}
+	s.nonces = s.newNonces()
 	var err error
 	if s.assets, err = newAssets(); err != nil {
 		return nil, fmt.Errorf("web: %w", err)

@@ -132,7 +132,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 		return err
 	}
 	list := waitlist.New(pool, inserter, c.keys, admin, sender, now, point, log)
-	public, err := web.New(web.Config{Domain: list, Shops: shops, Shopify: verifier, TrustedHops: c.hops, URL: c.public, ClientID: c.clientID, AppBridgeURL: bridge, Now: now, Log: log})
+	public, err := web.New(web.Config{Domain: list, Shops: shops, Shopify: verifier, Install: admin, CookieKeys: c.keys.Derived("install cookie"), TrustedHops: c.hops, URL: c.public,
+		ClientID: c.clientID, AppBridgeURL: bridge, Now: now, Log: log})
 	if err != nil {
 		return err
 	}
