@@ -20,6 +20,7 @@ const (
 	Reserve     Purpose = "reserve"     // /r: one entry and one restock, named by an offer
 	Unsubscribe Purpose = "unsubscribe" // /u: one contact of one shop
 	Place       Purpose = "place"       // /q: one entry
+	HoldMark    Purpose = "hold"        // no link: names a hold on its draft order and order
 )
 
 // ErrToken means that a link is not one of ours: guessed, edited, cut short or meant for something else.

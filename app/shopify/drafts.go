@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -47,14 +46,9 @@ func (n *draftNode) draft() (waitlist.Draft, error) {
 	return d, err
 }
 
-// hold is the hold that the draft says it belongs to, 0 when it says none.
-func (n *draftNode) hold() int64 {
-	attributes := make(map[string]string, len(n.CustomAttributes))
-	for _, a := range n.CustomAttributes {
-		attributes[a.Key] = a.Value
-	}
-	return waitlist.HoldOf(attributes, n.Tags)
-}
+// hold is the hold that the draft's tag says it belongs to, 0 when it says none. Only the merchant and apps
+// can tag a draft.
+func (n *draftNode) hold() int64 { return waitlist.HoldOf(n.Tags) }
 
 // attributeInput is Shopify's AttributeInput.
 type attributeInput struct {
@@ -99,7 +93,7 @@ func (c *Client) CreateDraft(ctx context.Context, shopID int64, d waitlist.NewDr
 	input := draftOrderInput{
 		LineItems:                    []lineItemInput{{VariantID: gid("ProductVariant", d.VariantID), Quantity: 1}},
 		Tags:                         []string{waitlist.TagOfAll, waitlist.TagOf(d.HoldID)},
-		CustomAttributes:             []attributeInput{{Key: waitlist.HoldAttribute, Value: strconv.FormatInt(d.HoldID, 10)}},
+		CustomAttributes:             []attributeInput{{Key: waitlist.HoldAttribute, Value: d.Mark}},
 		ReserveInventoryUntil:        d.ReserveUntil.UTC().Format(time.RFC3339),
 		Email:                        d.Email,
 		Note:                         note(d.Name),

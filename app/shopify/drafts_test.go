@@ -23,7 +23,7 @@ func draftJSON(id, hold int64) string {
 func TestADraftHoldsOneUnitForOnePerson(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t, saysInTurn(`{"data":{"draftOrderCreate":{"draftOrder":`+draftJSON(9, 5)+`,"userErrors":[]}}}`))
-	d, err := a.client.CreateDraft(t.Context(), 1, waitlist.NewDraft{
+	d, err := a.client.CreateDraft(t.Context(), 1, waitlist.NewDraft{Mark: "mark",
 		HoldID: 5, VariantID: 41, Name: "Ana  Smith\n", Email: "ana@example.com", Currency: "SEK",
 		ReserveUntil: time.Date(2026, 11, 30, 13, 25, 0, 0, time.FixedZone("", 3600)),
 	})
@@ -37,7 +37,7 @@ func TestADraftHoldsOneUnitForOnePerson(t *testing.T) {
 	wantInput(t, a.calls()[0], `{
 		"lineItems": [{"variantId": "gid://shopify/ProductVariant/41", "quantity": 1}],
 		"tags": ["holdfast", "holdfast-5"],
-		"customAttributes": [{"key": "_holdfast_hold", "value": "5"}],
+		"customAttributes": [{"key": "_holdfast_hold", "value": "mark"}],
 		"reserveInventoryUntil": "2026-11-30T12:25:00Z",
 		"email": "ana@example.com", "note": "Held for Ana Smith", "presentmentCurrencyCode": "SEK",
 		"visibleToCustomer": false, "acceptAutomaticDiscounts": true, "allowDiscountCodesInCheckout": true}`)
@@ -46,13 +46,13 @@ func TestADraftHoldsOneUnitForOnePerson(t *testing.T) {
 func TestWhatIsNotKnownOfAPersonIsNotSent(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t, saysInTurn(`{"data":{"draftOrderCreate":{"draftOrder":`+draftJSON(9, 5)+`,"userErrors":[]}}}`))
-	if _, err := a.client.CreateDraft(t.Context(), 1, waitlist.NewDraft{HoldID: 5, VariantID: 41, Name: " \t", ReserveUntil: a.clock.Now()}); err != nil {
+	if _, err := a.client.CreateDraft(t.Context(), 1, waitlist.NewDraft{Mark: "mark", HoldID: 5, VariantID: 41, Name: " \t", ReserveUntil: a.clock.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	wantInput(t, a.calls()[0], `{
 		"lineItems": [{"variantId": "gid://shopify/ProductVariant/41", "quantity": 1}],
 		"tags": ["holdfast", "holdfast-5"],
-		"customAttributes": [{"key": "_holdfast_hold", "value": "5"}],
+		"customAttributes": [{"key": "_holdfast_hold", "value": "mark"}],
 		"reserveInventoryUntil": "2026-11-30T12:00:00Z",
 		"visibleToCustomer": false, "acceptAutomaticDiscounts": true, "allowDiscountCodesInCheckout": true}`)
 }

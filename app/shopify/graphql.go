@@ -37,12 +37,13 @@ var (
 	draftOrders      = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, cost: 3, perItem: 3}
 	readBack         = operation{name: "draftOrder", files: []string{"read_back", "draft"}, cost: 4}
 	shopProfile      = operation{name: "shop", files: []string{"shop_profile"}, cost: 4}
+	defaultLocation  = operation{name: "location", files: []string{"location"}, cost: 1}
 	readBackAt       = operation{name: "draftOrder", files: []string{"read_back_at", "draft", "levels"}, cost: 8, perLvl: 3}
 )
 
 func operations() []operation {
 	return []operation{nodes, nodesAt, productVariants, draftOrderCreate, draftOrderDelete,
-		draftOrder, draftOrders, readBack, readBackAt, shopProfile}
+		draftOrder, draftOrders, readBack, readBackAt, shopProfile, defaultLocation}
 }
 
 // text is the whole document.

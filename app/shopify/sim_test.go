@@ -420,3 +420,13 @@ func TestWhatTheSimulatedShopifySendsIsVerified(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDefaultLocationIsWhereDraftsReserve(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id, err := w.client.DefaultLocation(t.Context(), 1)
+	w.ok(err)
+	if id != 2001 {
+		t.Errorf("got %d", id)
+	}
+}

@@ -236,3 +236,17 @@ func (c *Client) FindVariants(ctx context.Context, shopID int64, sku string) ([]
 	}
 	return found, nil
 }
+
+// DefaultLocation returns the id of the location at which drafts reserve.
+func (c *Client) DefaultLocation(ctx context.Context, shopID int64) (int64, error) {
+	var data struct {
+		Location *idNode `json:"location"`
+	}
+	if err := c.call(ctx, shopID, defaultLocation, nil, &data); err != nil {
+		return 0, err
+	}
+	if data.Location == nil {
+		return 0, fmt.Errorf("shopify: shop %d has no default location", shopID)
+	}
+	return idOf("Location", data.Location.ID)
+}

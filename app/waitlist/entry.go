@@ -333,6 +333,7 @@ type variant struct {
 	Published       bool       `db:"published"`
 	Tracked         bool       `db:"tracked"`
 	ContinueSelling bool       `db:"continue_selling"`
+	Unholdable      bool       `db:"unholdable"` // a bundle, or shares its inventory item: no unit of it can be held
 	Sellable        *int       `db:"sellable"`
 	ObservedAt      *time.Time `db:"observed_at"`
 }
@@ -349,7 +350,7 @@ func (v variant) inStock(now time.Time) bool {
 // findVariant finds the one variant of an id, or of a SKU, that can be waited for. One that was never
 // seen is read from Shopify, and kept if keep says so.
 func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string, keep bool) (variant, error) {
-	const known = `SELECT id, active, published, tracked, continue_selling, sellable, observed_at FROM variants WHERE shop_id = $1`
+	const known = `SELECT id, active, published, tracked, continue_selling, components OR shared_item AS unholdable, sellable, observed_at FROM variants WHERE shop_id = $1`
 	var rows pgx.Rows
 	var id int64
 	variantID, sku = strings.TrimSpace(variantID), strings.TrimSpace(sku)
@@ -380,7 +381,7 @@ func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku 
 		return variant{}, ErrUnknownVariant
 	case len(found) > 1:
 		return variant{}, ErrAmbiguousSKU
-	case !found[0].Active || !found[0].Published:
+	case !found[0].Active || !found[0].Published || found[0].Unholdable:
 		return variant{}, ErrUnknownVariant
 	}
 	return found[0], nil
@@ -414,7 +415,7 @@ func (s *Service) learnVariants(ctx context.Context, shopID, id int64, sku strin
 	now := s.now()
 	var found []variant
 	for _, r := range readings {
-		found = append(found, variant{r.ID, r.Active, r.Published, r.Tracked, r.ContinueSelling, &r.Sellable, &now})
+		found = append(found, variant{r.ID, r.Active, r.Published, r.Tracked, r.ContinueSelling, r.Components || r.SharedItem, &r.Sellable, &now})
 		if !keep {
 			continue
 		}

@@ -165,6 +165,10 @@ func (s *store) FindVariants(_ context.Context, _ int64, sku string) ([]waitlist
 	return found, s.done("FindVariants")
 }
 
+func (s *store) DefaultLocation(context.Context, int64) (int64, error) {
+	return 1, s.done("DefaultLocation")
+}
+
 func (s *store) CreateDraft(_ context.Context, _ int64, n waitlist.NewDraft) (waitlist.Draft, error) {
 	s.mu.Lock()
 	s.tick()

@@ -206,7 +206,7 @@ func (h *history) paysFor(rt *rapid.T) {
 		h.fine(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "draft_orders/update", WebhookID: fmt.Sprintf("d%d", h.strangs), Body: fmt.Appendf(nil, `{"id":%d,"status":"completed","order_id":%d}`, id, order)}))
 	case 1:
 		h.fine(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: fmt.Sprintf("o%d", h.strangs),
-			Body: fmt.Appendf(nil, `{"id":%d,"note_attributes":[{"name":"_holdfast_hold","value":"%d"}],"line_items":[{"variant_id":%d}]}`, order, hold, chair)}))
+			Body: fmt.Appendf(nil, `{"id":%d,"note_attributes":[{"name":"_holdfast_hold","value":%q}],"line_items":[{"variant_id":%d}]}`, order, h.keys.Token(shop.HoldMark, hold), chair)}))
 	}
 }
 

@@ -100,16 +100,15 @@ func (s *Service) secure(ctx context.Context, shopID, holdID int64) error {
 		if err != nil {
 			return err
 		}
-		tag, err := s.db.Exec(ctx, `
-			UPDATE holds SET draft_id = $3, invoice_url = $4
-			WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND (draft_id IS NULL OR draft_id = $3)`, shopID, holdID, d.ID, d.InvoiceURL)
-		if err != nil {
+		if err := s.takeDraft(ctx, shopID, holdID, d); err != nil {
 			return err
 		}
-		if tag.RowsAffected() == 0 {
-			return s.dropDraft(ctx, shopID, holdID, d.ID)
+		if h, err = s.loadHold(ctx, shopID, holdID); err != nil {
+			return err
 		}
-		h.DraftID = &d.ID
+		if h.State != "securing" || h.DraftID == nil || *h.DraftID != d.ID {
+			return nil // somebody else is at it, or it has ended
+		}
 	}
 
 	d, there, sellable, err := s.shopify.ReadBack(ctx, shopID, *h.DraftID, h.VariantID, set.Locations)
@@ -146,7 +145,7 @@ func (s *Service) draftFor(ctx context.Context, shopID int64, h hold, fresh bool
 			return slices.MinFunc(drafts, func(a, b Draft) int { return int(a.ID - b.ID) }), nil
 		}
 	}
-	d := NewDraft{HoldID: h.ID, VariantID: h.VariantID, ReserveUntil: h.ExpiresAt.Add(grace)}
+	d := NewDraft{HoldID: h.ID, Mark: s.keys.Token(shop.HoldMark, h.ID), VariantID: h.VariantID, ReserveUntil: h.ExpiresAt.Add(grace)}
 	err := s.db.QueryRow(ctx, `
 		SELECT e.name, CASE WHEN c.channel = 'email' THEN c.address ELSE '' END, e.currency
 		FROM entries e JOIN contacts c ON c.shop_id = e.shop_id AND c.id = e.contact_id
@@ -164,7 +163,22 @@ func (s *Service) draftFor(ctx context.Context, shopID int64, h hold, fresh bool
 	return made, s.point(ctx, "draft_create", "after")
 }
 
-// dropDraft deletes a draft that its hold did not take: the hold has another, or has ended.
+// takeDraft records a hold's draft, once and only while it is being secured. A draft that comes too late
+// is deleted: the hold has another, or has ended.
+func (s *Service) takeDraft(ctx context.Context, shopID, holdID int64, d Draft) error {
+	tag, err := s.db.Exec(ctx, `
+		UPDATE holds SET draft_id = $3, invoice_url = $4
+		WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND (draft_id IS NULL OR draft_id = $3)`, shopID, holdID, d.ID, d.InvoiceURL)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return s.dropDraft(ctx, shopID, holdID, d.ID)
+	}
+	return nil
+}
+
+// dropDraft deletes a draft that its hold did not take.
 func (s *Service) dropDraft(ctx context.Context, shopID, holdID, draftID int64) error {
 	h, err := s.loadHold(ctx, shopID, holdID)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -487,7 +488,19 @@ func (s *Service) answer(ctx context.Context, shopID, restockID int64, restock s
 
 // ChangeSettings saves settings and has every variant with a queue or a restock observed again: what may
 // be told may have changed. It returns a shop.Fault for settings that cannot be saved.
+//
+// Watched locations must include the shop's default one: Shopify reserves there what a draft holds, and no
+// draft can choose. Without it a hold would not lower the stock that we read, and its unit would look new.
 func (s *Service) ChangeSettings(ctx context.Context, shopID int64, set shop.Settings) error {
+	if len(set.Locations) > 0 {
+		reserves, err := s.shopify.DefaultLocation(ctx, shopID)
+		if err != nil {
+			return fmt.Errorf("change settings: %w", err)
+		}
+		if !slices.Contains(set.Locations, reserves) {
+			return shop.Fault{Field: "locations", Reason: fmt.Sprintf("include the default location (%d): Shopify reserves held units there, wherever they lie", reserves)}
+		}
+	}
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if err := shop.SaveSettings(ctx, tx, shopID, set); err != nil {
 			return err

@@ -18,6 +18,8 @@ type Shopify interface {
 	ReadVariants(ctx context.Context, shopID int64, ids []int64, locations []int64) (map[int64]VariantReading, error)
 	// FindVariants finds the variants that carry a SKU, at most two; their stock is to be read by id.
 	FindVariants(ctx context.Context, shopID int64, sku string) ([]VariantReading, error)
+	// DefaultLocation returns the location at which Shopify reserves what drafts hold. It cannot be chosen.
+	DefaultLocation(ctx context.Context, shopID int64) (int64, error)
 	// CreateDraft creates a draft order that reserves one unit and returns it. Shopify does not check
 	// stock, and takes no idempotency key: after an unknown outcome there may be one or none.
 	CreateDraft(ctx context.Context, shopID int64, d NewDraft) (Draft, error)
@@ -67,9 +69,10 @@ type VariantReading struct {
 }
 
 // NewDraft is a draft order to be created for a hold: one unit, tagged TagOf(HoldID), with the
-// attribute _holdfast_hold = HoldID, not visible to the customer.
+// attribute _holdfast_hold = Mark, not visible to the customer.
 type NewDraft struct {
 	HoldID, VariantID int64
+	Mark              string // proves to us that an order is this hold's: buyers write attributes, too
 	ReserveUntil      time.Time
 	Name, Email       string // of the shopper; the email is empty for an entry by text
 	Currency          string // presentment currency; empty = the shop's

@@ -482,6 +482,30 @@ func TestAHintThatArrivesWhileAnObserveRunsIsNotLost(t *testing.T) {
 	}
 }
 
+// The answer of a create is lost and the index lags: its webhook brings the draft to its hold.
+func TestADraftWhoseAnswerWasLostIsTakenWhenItsWebhookComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.join("ana")
+	w.stock(1)
+	w.press("ana")
+	w.store.then("CreateDraft", func() error {
+		w.store.hide[w.store.next] = true
+		return errors.New("connection reset")
+	})
+	if err := w.list.Secure(t.Context(), w.shop, w.hold("ana")); err == nil {
+		t.Fatal("an unknown outcome is no success")
+	}
+	w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/create", WebhookID: "c",
+		Body: fmt.Appendf(nil, `{"id":%d,"tags":"holdfast, holdfast-%d"}`, w.store.next, w.hold("ana"))}))
+	w.must(w.work(w.list, "webhook", fmt.Appendf(nil, `{"shop_id":%d,"webhook_id":%d}`, w.shop, w.one(`SELECT max(id) FROM webhooks`))))
+	w.run()
+	w.wantHold("ana", "active")
+	if n := len(w.store.open()); n != 1 {
+		t.Fatalf("%d drafts for one hold", n)
+	}
+}
+
 // A fault of the store while a hint is pending loses nothing either.
 func TestAHintOutlivesAFailedRead(t *testing.T) {
 	t.Parallel()

@@ -691,18 +691,21 @@ func TestAnOrderThatOnlyClaimsToBeOursSellsNothing(t *testing.T) {
 	w.stock(1)
 	w.press("ana")
 	w.run()
-	order := func(id string, variant int64) {
+	mark := w.keys.Token(shop.HoldMark, w.hold("ana"))
+	order := func(id string, variant int64, mark string) {
 		w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: id,
-			Body: fmt.Appendf(nil, `{"id":9,"note_attributes":[{"name":"_holdfast_hold","value":"%d"}],"line_items":[{"variant_id":%d}]}`, w.hold("ana"), variant)}))
+			Body: fmt.Appendf(nil, `{"id":9,"note_attributes":[{"name":"_holdfast_hold","value":"%s"}],"line_items":[{"variant_id":%d}]}`, mark, variant)}))
 		w.run()
 	}
-	order("o1", chair) // its draft is still open
+	order("o1", chair, mark) // its draft is still open
 	w.wantHold("ana", "active")
 	_, err := w.store.pay(w.draftOf("ana"))
 	w.must(err)
-	order("o2", 999) // another thing was bought
+	order("o2", 999, mark) // another thing was bought
 	w.wantHold("ana", "active")
-	order("o3", chair)
+	order("o3", chair, fmt.Sprint(w.hold("ana"))) // guessed by whoever bought
+	w.wantHold("ana", "active")
+	order("o4", chair, mark)
 	w.wantHold("ana", "sold")
 }
 
@@ -805,5 +808,34 @@ func TestAPressWhoseShopperHasGoneIsStillCommitted(t *testing.T) {
 	w.at("claim_commit after", nil)
 	if o := w.press("ana"); o.State != "securing" {
 		t.Fatalf("when they come back: %s", o.State)
+	}
+}
+
+func TestTheDefaultLocationMustBeWatched(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	set, err := shop.LoadSettings(t.Context(), w.db, w.shop)
+	w.must(err)
+	for _, c := range []struct {
+		locations []int64
+		ok        bool
+	}{{[]int64{2}, false}, {[]int64{2, 1}, true}, {nil, true}} {
+		set.Locations = c.locations
+		err := w.list.ChangeSettings(t.Context(), w.shop, set)
+		if f, fault := err.(shop.Fault); (err == nil) != c.ok || fault && f.Field != "locations" {
+			t.Errorf("%v: %v", c.locations, err)
+		}
+	}
+}
+
+func TestWhatCannotBeHeldCannotBeWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.store.variants[chair].Components = true
+	if _, err := w.list.Join(t.Context(), w.shop, tap("ana")); err != waitlist.ErrUnknownVariant {
+		t.Fatalf("%v", err)
+	}
+	if got, err := w.list.Waitable(t.Context(), w.shop, fmt.Sprint(chair), ""); err != nil || got.State != "not_waitable" {
+		t.Fatalf("%+v, %v", got, err)
 	}
 }

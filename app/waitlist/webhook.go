@@ -22,16 +22,13 @@ const TagOfAll = "holdfast"
 // TagOf is the tag of a hold's draft order.
 func TagOf(holdID int64) string { return TagOfAll + "-" + strconv.FormatInt(holdID, 10) }
 
-// HoldAttribute is the custom attribute of a draft order, and of the order that it becomes, whose value is
-// the hold's id.
+// HoldAttribute is the custom attribute of a draft order, and of the order that it becomes, which names its
+// hold. Its value is signed: whoever buys may write any attribute on an order of their own.
 const HoldAttribute = "_holdfast_hold"
 
-// HoldOf finds which hold an order or draft order belongs to: by its attribute, else by its tag. It
-// returns 0 when it is none of ours.
-func HoldOf(attributes map[string]string, tags []string) int64 {
-	if id, err := strconv.ParseInt(attributes[HoldAttribute], 10, 64); err == nil && id > 0 {
-		return id
-	}
+// HoldOf finds by its tags which hold an order or draft order belongs to. It returns 0 when it is none of
+// ours. Buyers cannot write tags.
+func HoldOf(tags []string) int64 {
 	for _, tag := range tags {
 		rest, ours := strings.CutPrefix(strings.TrimSpace(tag), TagOfAll+"-")
 		if id, err := strconv.ParseInt(rest, 10, 64); ours && err == nil && id > 0 {
@@ -101,12 +98,16 @@ type lineOfItem struct {
 	VariantID int64 `json:"variant_id"`
 }
 
-func (p payload) hold() int64 {
-	attributes := map[string]string{}
+// holdOf is the hold of an order or draft order: by its signed attribute, else by its tag; 0 for none.
+func (s *Service) holdOf(p payload) int64 {
 	for _, a := range p.Attributes {
-		attributes[a.Name] = fmt.Sprint(a.Value)
+		if a.Name == HoldAttribute {
+			if id, err := s.keys.ParseToken(shop.HoldMark, fmt.Sprint(a.Value)); err == nil {
+				return id
+			}
+		}
 	}
-	return HoldOf(attributes, strings.Split(p.Tags, ","))
+	return HoldOf(strings.Split(p.Tags, ","))
 }
 
 // HandleWebhook does the work of a stored webhook and marks it done. It may be run again: each of its steps
@@ -146,12 +147,12 @@ func (s *Service) follow(ctx context.Context, shopID int64, topic string, at tim
 	case "products/create", "products/update", "products/delete":
 		return s.hintWhere(ctx, shopID, `product_id = $2`, p.ID)
 	case "draft_orders/create":
-		id := p.hold()
+		id := s.holdOf(p)
 		if id == 0 {
 			return nil
 		}
 		h, err := s.loadHold(ctx, shopID, id)
-		if errors.Is(err, ErrNotFound) || (err == nil && h.owns(p.ID)) {
+		if errors.Is(err, ErrNotFound) || (err == nil && h.DraftID != nil && h.owns(p.ID)) {
 			return nil
 		}
 		if err != nil {
@@ -160,6 +161,11 @@ func (s *Service) follow(ctx context.Context, shopID int64, topic string, at tim
 		d, there, err := s.shopify.ReadDraft(ctx, shopID, p.ID)
 		if err != nil || !there {
 			return err
+		}
+		if h.owns(d.ID) {
+			// The answer to its create may have been lost, and the index may not show it yet: it is the
+			// hold's from now on, or a second one would be created.
+			return s.takeDraft(ctx, shopID, h.ID, d)
 		}
 		return s.reconcileDraft(ctx, shopID, d)
 	case "draft_orders/update":
@@ -191,7 +197,7 @@ func (s *Service) follow(ctx context.Context, shopID int64, topic string, at tim
 // variant, and whose draft is completed or gone. Anybody can write an attribute; only Shopify completes a
 // draft.
 func (s *Service) orderCreated(ctx context.Context, shopID int64, p payload) error {
-	id := p.hold()
+	id := s.holdOf(p)
 	if id == 0 {
 		return nil
 	}
