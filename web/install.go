@@ -132,9 +132,10 @@ func (s *server) unsigned(r *http.Request, why error) error {
 		message: "It did not come from Shopify just now. Begin once more from the Shopify App Store."}
 }
 
-// needsGrant says whether a shop's grant is to be asked for anew when its merchant is here.
+// needsGrant says whether a shop's grant is to be asked for anew when its merchant is here: when there is
+// none, when Shopify refuses it, and after any other refusal, which may be over by now.
 func needsGrant(sh shop.Shop, err error) bool {
-	return errors.Is(err, shop.ErrNotFound) || (err == nil && (!sh.Installed || !sh.HasToken || sh.Refused))
+	return errors.Is(err, shop.ErrNotFound) || (err == nil && (!sh.Installed || !sh.HasToken || sh.Refused || sh.Trouble != ""))
 }
 
 var errNotInstalled = &fault{status: http.StatusForbidden, code: "not_installed", heading: "Holdfast is not installed in this shop",

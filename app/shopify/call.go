@@ -39,9 +39,7 @@ func (c *Client) try(ctx context.Context, shopID int64, op operation, vars map[s
 			return a, noToken
 		}
 		g = other
-		if a, err = c.send(ctx, c.bucket(shopID), sh.Domain, g.Token, op, vars, into); a != nil && a.status == http.StatusUnauthorized {
-			return a, errors.Join(err, c.tokens.refuse(ctx, sh, g))
-		}
+		a, err = c.send(ctx, c.bucket(shopID), sh.Domain, g.Token, op, vars, into)
 	}
 	if a != nil && a.status == http.StatusOK && g.Refused {
 		err = errors.Join(err, c.shops.AcceptGrant(ctx, shopID, g))
