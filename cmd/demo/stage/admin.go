@@ -245,7 +245,7 @@ func (s *Stage) postSettings(r *http.Request) (any, error) {
 		}
 		return s.store.Settings(r.Context(), sh.ID)
 	case http.StatusUnprocessableEntity:
-		return nil, &refusal{http.StatusUnprocessableEntity, "the settings were not saved", map[string]any{"faults": faultsIn(set, given), "body": reply.Body}}
+		return nil, &refusal{http.StatusUnprocessableEntity, "the settings were not saved", map[string]any{"faults": faultsIn(set, given)}}
 	}
 	return nil, &refusal{http.StatusBadGateway, fmt.Sprintf("the app answers %d to its settings form", reply.Status), map[string]any{"body": reply.Body}}
 }
@@ -260,8 +260,8 @@ func members(set shop.Settings) (map[string]any, error) {
 	return all, json.Unmarshal(raw, &all)
 }
 
-// faultsIn names what is wrong with settings that the app has refused, by the domain's own check. The
-// app's page, which says the same, goes with the answer.
+// faultsIn names what is wrong with settings that the app has refused, by the domain's own check: the same
+// reasons as stand in the app's page.
 func faultsIn(set shop.Settings, given map[string]any) []shopFault {
 	faults := []shopFault{}
 	for name, value := range given {

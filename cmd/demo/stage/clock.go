@@ -95,15 +95,16 @@ func (s *Stage) postClock(r *http.Request) (any, error) {
 }
 
 // advance pushes the one clock of app and simulators. It moves to the next moment at which something
-// falls due, though never by less than the sweep's interval or more than an hour; after each step the
-// app sweeps and everything comes to rest before the next.
+// falls due, though never by less than the sweep's interval or more than an hour, and the app sweeps after
+// each step. Everything comes to rest before the clock moves on; only over a long time in which nothing
+// falls due it does so once a day.
 func (s *Stage) advance(ctx context.Context, by time.Duration) error {
 	s.moving.Lock() // two callers do not push in turns
 	defer s.moving.Unlock()
-	if err := s.settle(ctx, settleTimeout); err != nil {
+	if err := s.rest(ctx); err != nil {
 		return fmt.Errorf("before the clock moves: %w", err)
 	}
-	for by > 0 {
+	for moved := time.Duration(0); by > 0; {
 		step := min(by, longestStep)
 		due, err := s.untilDue(ctx)
 		if err != nil {
@@ -116,8 +117,27 @@ func (s *Stage) advance(ctx context.Context, by time.Duration) error {
 			return err
 		}
 		by -= step
+		moved += step
+		if quiet := by > 0 && moved < 24*time.Hour && moved > 3*longestStep && (due == 0 || due > 2*longestStep); quiet {
+			continue
+		}
+		if err := s.rest(ctx); err != nil {
+			return fmt.Errorf("with %s to go: %w", by, err)
+		}
+		if moved >= 24*time.Hour || (due > 0 && due <= longestStep) {
+			moved = 0
+		}
 	}
 	return nil
+}
+
+// rest settles, unless no process of the app runs: then nothing can come to rest, and time passes all the
+// same.
+func (s *Stage) rest(ctx context.Context) error {
+	if len(s.procs.ready()) == 0 {
+		return nil
+	}
+	return s.settle(ctx, settleTimeout)
 }
 
 // untilDue is how long it is until the next thing falls due; 0 when nothing will.
@@ -140,6 +160,7 @@ func (s *Stage) untilDue(ctx context.Context) (time.Duration, error) {
 	return next.Sub(now) + 10*time.Millisecond, nil
 }
 
+// step moves the clock, has the simulators and the app do what is due, and lets back-offs follow.
 func (s *Stage) step(ctx context.Context, by time.Duration) error {
 	s.clock.Push(by)
 	s.pushes.add(s.clock.Pushed())
@@ -147,13 +168,7 @@ func (s *Stage) step(ctx context.Context, by time.Duration) error {
 	if err := s.setClocks(ctx, true); err != nil {
 		return err
 	}
-	if err := s.moveRetries(ctx, by); err != nil {
-		return err
-	}
-	if err := s.settle(ctx, settleTimeout); err != nil {
-		return fmt.Errorf("after the clock moved by %s: %w", by, err)
-	}
-	return nil
+	return s.moveRetries(ctx, by)
 }
 
 // setClocks tells every running process of the app how far the clock is ahead, and lets the last of them

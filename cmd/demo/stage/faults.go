@@ -105,6 +105,7 @@ func (s *Stage) deleteFault(r *http.Request) (any, error) {
 // lifted.
 func (s *Stage) loseDatabase(for_ time.Duration, id string) error {
 	s.moving.Lock()
+	s.dbLost.Store(true)
 	if err := s.postgres.Stop(); err != nil {
 		s.moving.Unlock()
 		return fmt.Errorf("stop the database: %w", err)
@@ -118,7 +119,10 @@ func (s *Stage) loseDatabase(for_ time.Duration, id string) error {
 		s.faults.Wait(f, s.closing)
 		if err := s.startDatabase(context.WithoutCancel(s.ctx)); err != nil {
 			s.log.Error("the database does not start again", "err", err)
+			return
 		}
+		s.db.Reset() // its connections are to the server that was stopped
+		s.dbLost.Store(false)
 	})
 	return nil
 }

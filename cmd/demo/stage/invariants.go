@@ -69,7 +69,8 @@ type Sent struct {
 type Report struct {
 	OK       bool            `json:"ok"`
 	Why      []string        `json:"why"`
-	Settled  bool            `json:"settled"` // whether the books were compared with Shopify's
+	Settled  bool            `json:"settled"`             // whether the books were compared with Shopify's
+	InFlight *inFlight       `json:"in_flight,omitempty"` // why they were not
 	Restocks []RestockReport `json:"restocks"`
 }
 
@@ -832,8 +833,12 @@ func (s *Stage) getInvariants(r *http.Request) (any, error) {
 		s.notices.mu.Unlock()
 		e.Real, e.Settled = s.pushes.real, before.nothing() && try < 3
 		report, err := Recount(ctx, s.db, s.keys, e)
-		if err != nil || !e.Settled {
-			return report, err
+		if err != nil {
+			return nil, err
+		}
+		if !e.Settled {
+			report.InFlight = &before
+			return report, nil
 		}
 		after, err := s.look(ctx)
 		if err != nil {

@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"holdfast/app/shop"
+	"holdfast/app/shopify/shopifysim"
 )
 
 //go:embed pages
@@ -47,6 +50,34 @@ func (s *Stage) pages(mux chi.Router) error {
 		})
 	}
 	mux.Get("/", func(w http.ResponseWriter, r *http.Request) { render(w, "start.html", s.startPage()) })
+	// The two things that a person wants to do most often, without a terminal.
+	back := func(do func(r *http.Request) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if err := do(r); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			http.Redirect(w, r, "/", http.StatusSeeOther)
+		}
+	}
+	mux.Post("/by-hand/stock", back(func(r *http.Request) error {
+		variant, err := strconv.ParseInt(r.PostFormValue("variant_id"), 10, 64)
+		if err != nil {
+			return errors.New("choose a variant")
+		}
+		units, err := strconv.Atoi(r.PostFormValue("available"))
+		if err != nil {
+			return errors.New("give a number of units")
+		}
+		return s.sims.shopify.SetStock(r.PostFormValue("shop"), shopifysim.Change{VariantID: shopifysim.ID(variant), Available: units})
+	}))
+	mux.Post("/by-hand/clock", back(func(r *http.Request) error {
+		minutes, err := strconv.Atoi(r.PostFormValue("minutes"))
+		if err != nil || minutes < 1 || minutes > 100_000 {
+			return errors.New("give a number of minutes, 1 to 100,000")
+		}
+		return s.advance(r.Context(), time.Duration(minutes)*time.Minute)
+	}))
 	mux.Get("/admin/{shop}", func(w http.ResponseWriter, r *http.Request) {
 		page, ok := s.adminPage(chi.URLParam(r, "shop"))
 		if !ok {
@@ -76,6 +107,12 @@ type startPage struct {
 type startShop struct {
 	Domain, Name, Plan, Currency string
 	Products                     []startProduct
+	Variants                     []startVariant
+}
+
+type startVariant struct {
+	ID, Title string
+	Available int
 }
 
 type startProduct struct{ Title, Link, Stock string }
@@ -95,10 +132,16 @@ func (s *Stage) startPage() startPage {
 			if p.Published {
 				q.Link = "/shops/" + sh.Shop + "/products/" + p.Handle
 			}
-			units, always := 0, false
+			units, soldOut, always := 0, 0, false
 			for _, v := range p.Variants {
 				units += max(v.Available, 0)
 				always = always || !v.Tracked || v.Policy == "CONTINUE"
+				if v.Available <= 0 {
+					soldOut++
+				}
+				if v.Tracked {
+					out.Variants = append(out.Variants, startVariant{v.VariantID.String(), p.Title + ", " + v.Title, v.Available})
+				}
 			}
 			switch {
 			case !p.Published:
@@ -107,6 +150,8 @@ func (s *Stage) startPage() startPage {
 				q.Stock = "always for sale"
 			case units == 0:
 				q.Stock = "sold out"
+			case soldOut > 0:
+				q.Stock = fmt.Sprintf("%d in stock, %d of %d variants sold out", units, soldOut, len(p.Variants))
 			default:
 				q.Stock = strconv.Itoa(units) + " in stock"
 			}

@@ -2,10 +2,12 @@ package stage
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +19,7 @@ import (
 
 	"holdfast/app/db"
 	"holdfast/app/db/dbtest"
+	"holdfast/app/shop"
 )
 
 // The test binary plays the app: started as a child with STAGE_TEST_APP set it serves what the process
@@ -54,7 +57,6 @@ func playApp(how string) {
 		clock.Store(string(body))
 		w.WriteHeader(http.StatusNoContent)
 	})
-	go http.ListenAndServe(os.Getenv("OPS_LISTEN"), ops)
 	public := http.NewServeMux()
 	public.HandleFunc("GET /die", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
 	public.HandleFunc("GET /clock", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, clock.Load().(string)) })
@@ -71,12 +73,56 @@ func playApp(how string) {
 	})
 	public.HandleFunc("POST /webhooks/shopify", func(http.ResponseWriter, *http.Request) {})
 	public.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		if err := playInstall(r); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
 		json.NewEncoder(w).Encode(map[string]any{"pid": os.Getpid(), "host": r.Host, "for": r.Header["X-Forwarded-For"]})
 	})
-	go http.ListenAndServe(os.Getenv("LISTEN"), public)
+	l, err := net.Listen("tcp", os.Getenv("LISTEN"))
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	go http.Serve(l, public)
+	go http.ListenAndServe(os.Getenv("OPS_LISTEN"), ops) // ready is only who can be reached
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	<-stop
+}
+
+// playInstall installs the app in the shop whose admin it is opened in, as the app does, but without asking
+// Shopify.
+func playInstall(r *http.Request) error {
+	_, token, opened := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
+	if !opened {
+		return nil
+	}
+	var claims struct {
+		Destination string `json:"dest"`
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err == nil {
+		err = json.Unmarshal(raw, &claims)
+	}
+	if err != nil {
+		return err
+	}
+	key, err := base64.StdEncoding.DecodeString(os.Getenv("HOLDFAST_KEYS"))
+	if err != nil {
+		return err
+	}
+	keys, err := shop.NewKeys(key)
+	if err != nil {
+		return err
+	}
+	pool, err := db.Open(r.Context(), os.Getenv("DATABASE_URL"), db.Options{MaxConns: 1})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	_, err = shop.NewStore(pool, keys).Install(r.Context(), strings.TrimPrefix(claims.Destination, "https://"), "Played", "EUR", "IE", "en", "played")
+	return err
 }
 
 func playMigrate() {

@@ -23,7 +23,8 @@ type inFlight struct {
 	Held      int            `json:"requests_held"`     // kept by a fault until it is lifted
 	running   int            // of Jobs, those that a worker has
 	waiting   int            // of Jobs, those that no worker has
-	later     int            // jobs whose next attempt is further away, and hints that no observe has seen
+	Later     int            `json:"later"`        // jobs whose next attempt is further away
+	Unseen    int            `json:"hints_unseen"` // hints that no observe has seen yet
 	moved     [2]int64       // grows with everything that passes through, so that two looks can be compared
 }
 
@@ -42,7 +43,7 @@ func (f inFlight) quiet() bool {
 // nothing says that nothing is in flight, nothing is held back and nothing waits for a later attempt: the
 // app knows all that it will ever know.
 func (f inFlight) nothing() bool {
-	return f.quiet() && f.running == 0 && f.Held == 0 && f.later == 0
+	return f.quiet() && f.running == 0 && f.Held == 0 && f.Later == 0 && f.Unseen == 0
 }
 
 // look counts what is in flight. The simulators are counted before and after the rows: what passes from
@@ -77,10 +78,10 @@ func (s *Stage) look(ctx context.Context) (inFlight, error) {
 		        WHERE m.state IN ('pending', 'sending') AND o.state = 'open' AND NOT EXISTS (
 		          SELECT FROM river_job j WHERE j.kind = 'notice' AND (j.args->>'shop_id')::bigint = o.shop_id AND (j.args->>'restock_id')::bigint = o.restock_id
 		          AND j.state IN ('retryable', 'scheduled') AND j.scheduled_at > now() + $1::interval)),
-		       (SELECT count(*) FROM river_job WHERE kind = ANY ($2) AND state IN ('retryable', 'scheduled') AND scheduled_at > now() + $1::interval)
-		       + (SELECT count(*) FROM variants WHERE hint_seq <> seen_seq),
+		       (SELECT count(*) FROM river_job WHERE kind = ANY ($2) AND state IN ('retryable', 'scheduled') AND scheduled_at > now() + $1::interval),
+		       (SELECT count(*) FROM variants WHERE hint_seq <> seen_seq),
 		       coalesce((SELECT max(id) FROM river_job WHERE kind = ANY ($2)), 0), coalesce((SELECT max(id) FROM webhooks), 0)`, soon, jobKinds).
-		Scan(&f.Unworked, &f.Messages, &f.later, &f.moved[0], &f.moved[1])
+		Scan(&f.Unworked, &f.Messages, &f.Later, &f.Unseen, &f.moved[0], &f.moved[1])
 	if err != nil {
 		return f, fmt.Errorf("look at what is in flight: %w", err)
 	}
@@ -100,17 +101,21 @@ func (s *Stage) settle(ctx context.Context, timeout time.Duration) error {
 	var before inFlight
 	for first := true; ; first = false {
 		f, err := s.look(ctx)
-		if err != nil {
+		down := err != nil && s.dbLost.Load() // it comes back; until then nothing is known to be at rest
+		if err != nil && !down {
 			return err
 		}
-		if f.quiet() && !first && before.quiet() && f.moved == before.moved {
+		if !down && f.quiet() && !first && before.quiet() && f.moved == before.moved {
 			return nil
 		}
 		pause := 5 * time.Millisecond
-		if !f.quiet() {
+		if down || !f.quiet() {
 			pause = 25 * time.Millisecond
 		}
 		before = f
+		if down {
+			before.waiting = 1
+		}
 		select {
 		case <-time.After(pause):
 		case <-deadline.C:

@@ -46,7 +46,7 @@ func newSimulators(s *Stage) (*simulators, error) {
 	var err error
 	sims.shopify, err = shopifysim.New(shopifysim.Options{
 		Clock: s.clock, Faults: s.faults, ClientID: ClientID, ClientSecret: ClientSecret, Public: s.SimURL, Log: s.log,
-		AppURL: func() string { return s.AppURL },
+		AppURL: func() string { return s.AppURL }, Install: sims.install,
 	})
 	if err != nil {
 		return sims, err
@@ -139,25 +139,27 @@ func (s *simulators) mount(mux chi.Router) {
 	mux.HandleFunc("/storefront/*", front)
 }
 
-// seedShop is a shop as it is to be installed in the app.
+// seedShop is what a shop's merchant has set up beside the app: an account at Twilio.
 type seedShop struct {
-	domain, name, currency, country, locale, token string
-	twilio                                         shop.Twilio
-	twilioKey                                      string
+	domain    string
+	twilio    shop.Twilio
+	twilioKey string
 }
 
-// countries are where a shop with a currency is at home: the region of phone numbers without a code.
-var countries = map[string]string{"EUR": "IE", "USD": "US", "GBP": "GB"}
+func seedOf(domain string) seedShop {
+	return seedShop{domain: domain, twilio: twilioOf(domain), twilioKey: "demo-" + digest(domain, "key")}
+}
 
-func (s *simulators) seedOf(sh shopifysim.Shop) seedShop {
-	country, ok := countries[sh.Currency]
-	if !ok {
-		country = "US"
+// install opens the app in a shop's admin, where it was approved just now: the app installs itself.
+func (s *simulators) install(ctx context.Context, domain string) error {
+	reply, err := s.s.admin(ctx, domain, http.MethodGet, "/", "", nil, "")
+	if err != nil {
+		return err
 	}
-	return seedShop{
-		domain: sh.Shop, name: sh.Name, currency: sh.Currency, country: country, locale: "en", token: s.shopify.Token(sh.Shop),
-		twilio: twilioOf(sh.Shop), twilioKey: "demo-" + digest(sh.Shop, "key"),
+	if reply.Status != http.StatusOK {
+		return refuse(http.StatusBadGateway, "the app answers %d when it is opened in %s for the first time", reply.Status, domain)
 	}
+	return nil
 }
 
 // twilioOf is the simulated Twilio account of a shop, the same at every start.
@@ -206,7 +208,7 @@ func (s *simulators) product(domain, handle string) (storefront.Product, bool) {
 		}
 		out := storefront.Product{
 			ID: p.ID.String(), Handle: p.Handle, Title: p.Title, ImageURL: p.Image,
-			Shop: storefront.Shop{Name: sh.Name, Currency: sh.Currency, Country: s.seedOf(sh).country, Locale: "en"},
+			Shop: storefront.Shop{Name: sh.Name, Currency: sh.Currency, Country: sh.Country, Locale: "en"},
 		}
 		for _, v := range p.Variants {
 			out.Variants = append(out.Variants, storefront.Variant{ID: v.VariantID.String(), Title: v.Title, Price: v.Price, Available: v.ForSale})

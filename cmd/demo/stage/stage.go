@@ -82,6 +82,7 @@ type Stage struct {
 	began     time.Time
 	startTook time.Duration
 	ready     atomic.Bool // everything has been started once
+	dbLost    atomic.Bool // the database is down, as a fault asked for
 
 	postgres *embedded.Server // nil with a database that was given
 	db       *pgxpool.Pool
@@ -173,10 +174,10 @@ func Start(ctx context.Context, o Options) (_ *Stage, err error) {
 	}
 	s.undo = append(s.undo, func() error { s.db.Close(); return nil })
 	s.store = shop.NewStore(s.db, s.keys)
-	if err := s.seed(ctx); err != nil {
+	if err := s.procs.start(ctx, 0); err != nil {
 		return nil, err
 	}
-	if err := s.procs.start(ctx, 0); err != nil {
+	if err := s.seed(ctx); err != nil {
 		return nil, err
 	}
 	s.startTook = time.Since(s.began)
@@ -324,30 +325,35 @@ func (s *Stage) loadKeys() (string, error) {
 	return string(raw), nil
 }
 
-// seed installs the simulated shops in the app as their merchants would have left them after setting up.
+// seed installs the app in the simulated shops, by opening it in each one's admin, and sets it up as their
+// merchants would.
 func (s *Stage) seed(ctx context.Context) error {
 	for _, sh := range s.sims.shopify.Shops() {
-		if err := s.install(ctx, s.sims.seedOf(sh)); err != nil {
+		if err := s.install(ctx, sh.Shop); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Stage) install(ctx context.Context, sh seedShop) error {
-	id, err := s.store.Install(ctx, sh.domain, sh.name, sh.currency, sh.country, sh.locale, sh.token)
+func (s *Stage) install(ctx context.Context, domain string) error {
+	if err := s.sims.install(ctx, domain); err != nil {
+		return err
+	}
+	installed, err := s.store.ByDomain(ctx, domain)
 	if err != nil {
+		return fmt.Errorf("seed %s: %w", domain, err)
+	}
+	set := seedOf(domain)
+	if err := s.sims.open(set); err != nil {
 		return err
 	}
-	if err := s.sims.open(sh); err != nil {
-		return err
-	}
-	if err := s.store.ConnectTwilio(ctx, id, sh.twilio, sh.twilioKey); err != nil {
+	if err := s.store.ConnectTwilio(ctx, installed.ID, set.twilio, set.twilioKey); err != nil {
 		return err
 	}
 	// Nobody wants to wait for half a minute in a demo.
-	if _, err := s.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0 WHERE shop_id = $1`, id); err != nil {
-		return fmt.Errorf("seed %s: %w", sh.domain, err)
+	if _, err := s.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0 WHERE shop_id = $1`, installed.ID); err != nil {
+		return fmt.Errorf("seed %s: %w", domain, err)
 	}
 	return nil
 }
@@ -365,7 +371,7 @@ func (s *Stage) postShop(r *http.Request) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("the new shop %s is not there", spec.Shop)
 	}
-	return sh, s.install(r.Context(), s.sims.seedOf(sh))
+	return sh, s.install(r.Context(), sh.Shop)
 }
 
 // postReset puts everything back to the start: no rows, no jobs, no faults, an empty outbox, the shops as
@@ -388,10 +394,10 @@ func (s *Stage) postReset(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("reset: %w", err)
 	}
 	s.notices.reset()
-	if err := s.seed(ctx); err != nil {
+	if err := s.procs.start(ctx, 0); err != nil {
 		return nil, fmt.Errorf("reset: %w", err)
 	}
-	if err := s.procs.start(ctx, 0); err != nil {
+	if err := s.seed(ctx); err != nil {
 		return nil, fmt.Errorf("reset: %w", err)
 	}
 	return map[string]any{"reset": true, "clock": s.readClock()}, nil
@@ -435,12 +441,15 @@ func (s *Stage) routes() (http.Handler, error) {
 			if !s.ready.Load() {
 				return nil, refuse(http.StatusServiceUnavailable, "still starting; ask /readyz")
 			}
-			return c(r)
+			answer, err := c(r)
+			if no, refused := errors.AsType[*refusal](err); err != nil && s.dbLost.Load() && !(refused && no.status < 500) {
+				err = refuse(http.StatusServiceUnavailable, "the database is down, as a fault asked for: %s", err)
+			}
+			return answer, err
 		}))
 	}
 	call("GET", "/sim/app", s.getApp)
 	call("POST", "/sim/app", s.postApp)
-	call("GET", "/sim/clock", func(*http.Request) (any, error) { return s.readClock(), nil })
 	call("POST", "/sim/clock", s.postClock)
 	call("POST", "/sim/settle", s.postSettle)
 	call("POST", "/sim/faults", s.postFault)
@@ -458,7 +467,8 @@ func (s *Stage) routes() (http.Handler, error) {
 		}
 		return map[string]any{"ready": true}, nil
 	})
-	// The app asks while it starts, too.
+	// The app asks these while it starts, too.
+	mux.Method("GET", "/sim/clock", answer(s.log, func(*http.Request) (any, error) { return s.readClock(), nil }))
 	mux.Method("POST", "/crash/{point}", answer(s.log, s.atPoint))
 	s.sims.mount(mux)
 	call("POST", "/sim/shops", s.postShop) // in place of Shopify's own, which would not tell the app

@@ -2,10 +2,10 @@ package stage
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -17,19 +17,28 @@ import (
 	"holdfast/app/db/dbtest"
 )
 
-// program builds the real program once for all tests of this package, with the toolchain that runs them.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "holdfast-story-")
-	if err != nil {
-		return "", err
+// What the whole thing must show, with the program as it is built for production. It is built once.
+func TestWithTheRealProgram(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "holdfast")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "holdfast/cmd/holdfast").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	binary := filepath.Join(dir, "holdfast")
-	out, err := exec.Command("go", "build", "-o", binary, "holdfast/cmd/holdfast").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	for name, story := range map[string]func(*testing.T, string){
+		"TheStoryOfTheChairs":                         theStoryOfTheChairs,
+		"OpeningALinkChangesNothing":                  openingALinkChangesNothing,
+		"OneOfManyWhoPressAtOnceGetsTheUnit":          oneOfManyWhoPressAtOnceGetsTheUnit,
+		"UnitsThatStrangersBoughtArePromisedToNobody": unitsThatStrangersBoughtArePromisedToNobody,
+		"AKillAtANamedPointLosesNothing":              aKillAtANamedPointLosesNothing,
+		"WhatIsRefusedWritesNothing":                  whatIsRefusedWritesNothing,
+		"AStopIsHeardAtBothEnds":                      aStopIsHeardAtBothEnds,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			story(t, binary)
+		})
 	}
-	return binary, nil
-})
+}
 
 // scene is a stage with the real program, and the steps of a story on it. Every step fails the test when
 // it cannot be done.
@@ -39,12 +48,8 @@ type scene struct {
 	c *Client
 }
 
-func newScene(t *testing.T, apps int) *scene {
+func newScene(t *testing.T, binary string, apps int) *scene {
 	t.Helper()
-	binary, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	log := &locked{w: &bytes.Buffer{}}
 	s, err := Start(t.Context(), Options{Binary: binary, Apps: apps, DatabaseURL: dbtest.EmptyURL(t), DataDir: t.TempDir(), AppLog: log})
 	if err != nil {
@@ -91,12 +96,20 @@ func (s *scene) stock(n int) {
 // settle brings everything to rest and finds every promise kept.
 func (s *scene) settle() {
 	s.t.Helper()
-	s.must(s.c.Settle(s.t.Context()))
-	report, err := s.c.Invariants(s.t.Context())
-	s.must(err)
-	if !report.OK || !report.Settled {
-		s.t.Fatalf("invariants: ok %v, settled %v: %s", report.OK, report.Settled, strings.Join(report.Why, "\n"))
+	var report Report
+	for range 5 { // the periodic sweep may begin between the two calls
+		s.must(s.c.Settle(s.t.Context()))
+		var err error
+		report, err = s.c.Invariants(s.t.Context())
+		s.must(err)
+		if !report.OK {
+			s.t.Fatalf("invariants: %s", strings.Join(report.Why, "\n"))
+		}
+		if report.Settled {
+			return
+		}
 	}
+	s.t.Fatalf("it does not settle: %+v", report.InFlight)
 }
 
 func (s *scene) advance(by time.Duration) {
@@ -140,6 +153,22 @@ func (s *scene) press(n int) int {
 	return status
 }
 
+// pressAll has people 1 to n press at the same time and returns the statuses.
+func (s *scene) pressAll(n int) []int {
+	s.t.Helper()
+	links, statuses, errs := make([]string, n), make([]int, n), make([]error, n)
+	for i := range n {
+		links[i] = s.link(i+1, "/r/")
+	}
+	var wait sync.WaitGroup
+	for i := range n {
+		wait.Go(func() { statuses[i], _, _, errs[i] = s.c.Page(s.t.Context(), "POST", links[i], url.Values{}) })
+	}
+	wait.Wait()
+	s.must(errors.Join(errs...))
+	return statuses
+}
+
 // wantReserve looks at how a reserve link stands.
 func (s *scene) wantReserve(n int, state string) ReserveStatus {
 	s.t.Helper()
@@ -179,9 +208,8 @@ func (s *scene) openDrafts() (n int) {
 
 // Seven people queue for a sold-out chair and four come back: four are told, oldest first. Two press, one
 // pays, one lets the hold run out; the fifth is told then, and nobody else.
-func TestTheStoryOfTheChairs(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+func theStoryOfTheChairs(t *testing.T, binary string) {
+	s := newScene(t, binary, 1)
 	for n := range 7 {
 		s.join(n + 1)
 	}
@@ -232,9 +260,8 @@ func TestTheStoryOfTheChairs(t *testing.T) {
 }
 
 // Link previews and mail scanners open every link, some of them with HEAD.
-func TestOpeningALinkChangesNothing(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 1)
+func openingALinkChangesNothing(t *testing.T, binary string) {
+	s := newScene(t, binary, 1)
 	s.join(1)
 	s.join(2)
 	s.stock(1)
@@ -264,9 +291,8 @@ func TestOpeningALinkChangesNothing(t *testing.T) {
 }
 
 // 64 people are told of one unit and press at once, through a balancer in front of two processes.
-func TestOneOfManyWhoPressAtOnceGetsTheUnit(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, 2)
+func oneOfManyWhoPressAtOnceGetsTheUnit(t *testing.T, binary string) {
+	s := newScene(t, binary, 2)
 	const people = 64
 	s.must(s.c.Settings(t.Context(), FirstShop, map[string]any{"notices_per_unit": people}))
 	for n := range people {
@@ -276,25 +302,14 @@ func TestOneOfManyWhoPressAtOnceGetsTheUnit(t *testing.T) {
 	if told := s.told(); len(told) != people {
 		t.Fatalf("%d were told", len(told))
 	}
-	links := make([]string, people)
-	for n := range people {
-		links[n] = s.link(n+1, "/r/")
-	}
-	statuses := make([]int, people)
-	errs := make([]error, people)
-	var wait sync.WaitGroup
-	for n := range people {
-		wait.Go(func() { statuses[n], _, _, errs[n] = s.c.Page(t.Context(), "POST", links[n], url.Values{}) })
-	}
-	wait.Wait()
+	statuses := s.pressAll(people)
 	won := 0
 	for n, status := range statuses {
-		switch {
-		case errs[n] != nil:
-			t.Error(errs[n])
-		case status == http.StatusSeeOther:
+		switch status {
+		case http.StatusSeeOther:
 			won++
-		case status != http.StatusGone:
+		case http.StatusGone:
+		default:
 			t.Errorf("the press of %s: %d", person(n+1), status)
 		}
 	}
@@ -319,10 +334,140 @@ func TestOneOfManyWhoPressAtOnceGetsTheUnit(t *testing.T) {
 	}
 }
 
+// 64 offers stand open for 64 units, and 63 of the units are bought by strangers while every webhook is
+// lost: whoever presses, one hold becomes active, and Shopify's own numbers refuse the others.
+func unitsThatStrangersBoughtArePromisedToNobody(t *testing.T, binary string) {
+	s := newScene(t, binary, 1)
+	const people = 64
+	for n := range people {
+		s.join(n + 1)
+	}
+	s.stock(people)
+	if told := s.told(); len(told) != people {
+		t.Fatalf("%d were told", len(told))
+	}
+	fault, err := s.c.Fault(t.Context(), map[string]any{"target": "webhooks", "mode": "lose"})
+	s.must(err)
+	s.must(s.c.Buy(t.Context(), FirstShop, oak, people-1))
+	s.pressAll(people)
+	s.must(s.c.Settle(t.Context()))
+	entries, err := s.c.Entries(t.Context(), FirstShop, oak)
+	s.must(err)
+	states, holds := map[string]int{}, map[string]int{}
+	for _, e := range entries {
+		states[e.State]++
+		for _, h := range e.Holds {
+			holds[h.State]++
+		}
+	}
+	if states["holding"] != 1 || states["waiting"] != people-1 || holds["active"] != 1 || holds["active"]+holds["refused"] != len(entriesWithHolds(entries)) {
+		t.Errorf("entries %v, holds %v", states, holds)
+	}
+	if n := s.openDrafts(); n != 1 {
+		t.Errorf("%d drafts are open", n)
+	}
+	s.must(s.c.Lift(t.Context(), fault))
+	s.advance(20 * time.Minute) // by then the app has read everything again
+}
+
+func entriesWithHolds(all []Entry) (with []Entry) {
+	for _, e := range all {
+		if len(e.Holds) > 0 {
+			with = append(with, e)
+		}
+	}
+	return with
+}
+
+// What is not understood is refused by name, and nothing is written.
+func whatIsRefusedWritesNothing(t *testing.T, binary string) {
+	s := newScene(t, binary, 1)
+	s.join(1)
+	s.settle()
+	before, err := s.c.Dump(t.Context())
+	s.must(err)
+	for code, tap := range map[string]Tap{
+		"invalid_phone":    {VariantID: oak, Channel: "sms", Contact: "12", Consent: "1"},
+		"invalid_email":    {VariantID: oak, Channel: "email", Contact: "nobody at home", Consent: "1"},
+		"invalid_channel":  {VariantID: oak, Channel: "pigeon", Contact: person(2), Consent: "1"},
+		"missing_variant":  {Channel: "email", Contact: person(2), Consent: "1"},
+		"consent_required": {VariantID: oak, Channel: "email", Contact: person(2), Consent: "false"},
+		"unknown_variant":  {VariantID: "999", Channel: "email", Contact: person(2), Consent: "1"},
+	} {
+		got, err := s.c.Join(t.Context(), FirstShop, "203.0.113.77", tap)
+		s.must(err)
+		want := http.StatusBadRequest
+		if code == "unknown_variant" {
+			want = http.StatusNotFound
+		}
+		if got.Status != want || !strings.Contains(string(got.Body), fmt.Sprintf("%q", code)) {
+			t.Errorf("%s: %d %s", code, got.Status, got.Body)
+		}
+	}
+	for _, tamper := range []string{"sig", "none", "stale", "shop"} {
+		var got ProxyAnswer
+		s.must(s.c.Do(t.Context(), "POST", "/sim/proxy", map[string]any{
+			"shop": FirstShop, "path": "/waitlist", "body": Tap{VariantID: oak, Channel: "email", Contact: person(2), Consent: "1"}, "tamper": tamper,
+		}, &got))
+		if got.Status != http.StatusUnauthorized {
+			t.Errorf("a proxied request spoilt by %s: %d %s", tamper, got.Status, got.Body)
+		}
+	}
+	for _, tamper := range tampers {
+		var got struct{ Status int }
+		s.must(s.c.Do(t.Context(), "POST", "/sim/admin", map[string]any{"shop": FirstShop, "method": "POST", "path": "/settings", "form": map[string]any{"hold_minutes": 30}, "tamper": tamper}, &got))
+		if got.Status != http.StatusUnauthorized {
+			t.Errorf("an admin request spoilt by %s: %d", tamper, got.Status)
+		}
+	}
+	s.must(s.c.Settle(t.Context()))
+	after, err := s.c.Dump(t.Context())
+	s.must(err)
+	for table := range before {
+		if after[table] != before[table] {
+			t.Errorf("%s was %+v, and is %+v", table, before[table], after[table])
+		}
+	}
+	err = s.c.Settings(t.Context(), FirstShop, map[string]any{"hold_minutes": 4, "ttl_days": 0, "reserve_before_telling": true})
+	if f, ok := err.(*Failed); !ok || f.Status != http.StatusUnprocessableEntity || !strings.Contains(f.Body, "hold_minutes") || !strings.Contains(f.Body, "ttl_days") || !strings.Contains(f.Body, "reserve_before_telling") {
+		t.Errorf("settings out of range: %v", err)
+	}
+}
+
+// A shopper who answers STOP is neither told nor taken into a queue again, and nobody can see it.
+func aStopIsHeardAtBothEnds(t *testing.T, binary string) {
+	s := newScene(t, binary, 1)
+	const phone = "+447400123456"
+	tap := Tap{VariantID: oak, Channel: "sms", Contact: phone, Consent: "1"}
+	first, err := s.c.Join(t.Context(), FirstShop, "203.0.113.1", tap)
+	s.must(err)
+	s.join(2)
+	s.stock(1)
+	texts, err := s.c.Messages(t.Context(), phone)
+	s.must(err)
+	if len(texts) != 1 || texts[0].Link("/r/") == "" {
+		t.Fatalf("texts: %+v", texts)
+	}
+	s.must(s.c.Do(t.Context(), "POST", "/sim/sms", map[string]string{"from": phone, "to": texts[0].From, "body": "Stop"}, nil))
+	s.settle()
+	s.wantStates("suppressed", "offered")
+	s.press(2) // or the unit could simply be bought
+	s.settle()
+	again, err := s.c.Join(t.Context(), FirstShop, "203.0.113.1", tap)
+	s.must(err)
+	if again.Status != first.Status || !bytes.Equal(again.Body, first.Body) {
+		t.Errorf("the answer to a suppressed contact: %d %s, to a new one %d %s", again.Status, again.Body, first.Status, first.Body)
+	}
+	s.stock(5)
+	s.wantStates("suppressed", "holding")
+	if texts, err := s.c.Messages(t.Context(), phone); err != nil || len(texts) != 1 {
+		t.Errorf("%d texts after a STOP, %v", len(texts), err)
+	}
+}
+
 // Wherever the program is killed, a press ends with the unit held or returned, once, and nobody is told
 // twice.
-func TestAKillAtANamedPointLosesNothing(t *testing.T) {
-	t.Parallel()
+func aKillAtANamedPointLosesNothing(t *testing.T, binary string) {
 	passedIn := map[string]string{ // the step of the story in which a point is passed
 		"webhook_commit": "stock", "send": "stock", "claim_commit": "press", "draft_create": "press", "draft_delete": "pass", "release_commit": "pass",
 	}
@@ -330,7 +475,7 @@ func TestAKillAtANamedPointLosesNothing(t *testing.T) {
 		for _, mode := range []string{"crash_before", "crash_after"} {
 			t.Run(point+" "+mode, func(t *testing.T) {
 				t.Parallel()
-				s := newScene(t, 1)
+				s := newScene(t, binary, 1)
 				// step does something; when the point lies in it, the program is killed there and started again.
 				step := func(name string, do func()) {
 					t.Helper()
