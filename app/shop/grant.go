@@ -43,8 +43,8 @@ type Execer interface {
 }
 
 // InstallGrant creates the shop or, when it was here before, installs it again, at the time now: profile
-// and grant are replaced, settings and queue are kept. Its draft orders are listed by the next sweep, so that those of ours which the
-// former installation left are deleted. It returns the shop's id.
+// and grant are replaced, settings and queue are kept. The next sweep has its draft orders listed, so that
+// those are deleted which the former installation has left. It returns the shop's id.
 func (s *Store) InstallGrant(ctx context.Context, p Profile, g Grant, now time.Time) (int64, error) {
 	if !ValidDomain(p.Domain) {
 		return 0, fmt.Errorf("install: %q is not a shop domain", p.Domain)

@@ -45,9 +45,16 @@
 //	  3102 paper-lantern   31021 LANTERN 45.00 sold out
 //	  3103 floor-lamp      31031 FLOOR 320.00 sold out
 //
-// The inventory item of variant 3xxxx is 4xxxx. A shop's access token is "shpat_sim_" and the shop's
-// domain (Server.Token). Ids of draft orders, orders and everything that is made later are unique over
-// all shops and are not used again after a Reset.
+// The inventory item of variant 3xxxx is 4xxxx. Ids of draft orders, orders and everything that is made
+// later are unique over all shops and are not used again after a Reset.
+//
+// # Tokens
+//
+// The app is approved in every shop from the start. It gets its tokens as from Shopify: by an ID token
+// (Server.IDToken), a code of the authorize page, or a refresh token, at a shop's token endpoint
+// (oauth.go). A token that was asked for with expiring=1 ends after an hour of the simulated clock; a
+// superseded refresh token is refused once what replaced it was used; uninstalling ends them all. Until
+// then a shop takes Server.Token as well, for tests that are not about tokens.
 //
 // # Where nobody knows
 //

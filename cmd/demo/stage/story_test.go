@@ -31,6 +31,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"UnitsThatStrangersBoughtArePromisedToNobody": unitsThatStrangersBoughtArePromisedToNobody,
 		"AKillAtANamedPointLosesNothing":              aKillAtANamedPointLosesNothing,
 		"WhatIsRefusedWritesNothing":                  whatIsRefusedWritesNothing,
+		"AShopComesAndGoesAndComesBack":               aShopComesAndGoesAndComesBack,
 		"AStopIsHeardAtBothEnds":                      aStopIsHeardAtBothEnds,
 	} {
 		t.Run(name, func(t *testing.T) {
