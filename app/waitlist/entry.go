@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -123,7 +125,7 @@ func (s *Service) Join(ctx context.Context, shopID int64, tap Tap) (Joined, erro
 }
 
 func (s *Service) join(ctx context.Context, shopID int64, tap Tap, address Address) (Joined, error) {
-	v, err := s.findVariant(ctx, shopID, tap.VariantID, tap.SKU, true)
+	v, learned, err := s.findVariant(ctx, shopID, tap.VariantID, tap.SKU)
 	if errors.Is(err, ErrUnknownVariant) {
 		if err := s.countDemand(ctx, shopID, tap, address); err != nil {
 			return Joined{}, err
@@ -140,7 +142,7 @@ func (s *Service) join(ctx context.Context, shopID int64, tap Tap, address Addre
 		return Joined{}, err
 	}
 	err = s.untilSettled(ctx, "join", func(tx pgx.Tx) error {
-		err := s.enter(ctx, tx, shopID, v.ID, tap, address, set.TTLDays)
+		err := s.enter(ctx, tx, shopID, v.ID, learned, tap, address, set.TTLDays)
 		if db.IsUnique(err, "entries_one_customer") {
 			return errAgain // the same customer came in by another contact just now
 		}
@@ -157,7 +159,7 @@ var errAgain = errors.New("changed meanwhile")
 
 // enter locks the contact and then, in a second statement, looks for a suppression and for a live entry:
 // whoever suppresses a contact holds the same lock, so the two never pass each other.
-func (s *Service) enter(ctx context.Context, tx pgx.Tx, shopID, variantID int64, tap Tap, address Address, ttlDays int) error {
+func (s *Service) enter(ctx context.Context, tx pgx.Tx, shopID, variantID int64, learned *VariantReading, tap Tap, address Address, ttlDays int) error {
 	now := s.now()
 	hashes := s.keys.Hashes(shopID, string(address.Channel), address.Key)
 	var contact int64
@@ -172,6 +174,11 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 	}
 	if err != nil {
 		return err
+	}
+	if learned != nil {
+		if err := s.keepVariant(ctx, tx, shopID, *learned); err != nil {
+			return err
+		}
 	}
 	var clean, renewed, added bool
 	err = tx.QueryRow(ctx, `
@@ -299,7 +306,7 @@ func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku str
 		w.Channels = append(w.Channels, SMS)
 		w.Consent[SMS] = consentByText(name)
 	}
-	v, err := s.findVariant(ctx, shopID, variantID, sku, false)
+	v, _, err := s.findVariant(ctx, shopID, variantID, sku)
 	switch {
 	case errors.Is(err, ErrUnknownVariant):
 		w.State = "not_waitable"
@@ -347,49 +354,54 @@ func (v variant) inStock(now time.Time) bool {
 	return v.Sellable != nil && *v.Sellable >= 1 && v.ObservedAt != nil && now.Sub(*v.ObservedAt) <= observedFresh
 }
 
-// findVariant finds the one variant of an id, or of a SKU, that can be waited for. One that was never
-// seen is read from Shopify, and kept if keep says so.
-func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string, keep bool) (variant, error) {
+// findVariant finds the one variant of an id, or of a SKU, that can be waited for. One that was never seen is
+// read from Shopify, and returned as it was read, too: it is kept when somebody joins its queue.
+func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string) (v variant, learned *VariantReading, err error) {
 	const known = `SELECT id, active, published, tracked, continue_selling, components OR shared_item AS unholdable, sellable, observed_at FROM variants WHERE shop_id = $1`
 	var rows pgx.Rows
 	var id int64
 	variantID, sku = strings.TrimSpace(variantID), strings.TrimSpace(sku)
 	if variantID != "" {
-		var err error
 		if id, err = strconv.ParseInt(variantID, 10, 64); err != nil || id <= 0 {
-			return variant{}, ErrUnknownVariant
+			return v, nil, ErrUnknownVariant
 		}
 		rows, _ = s.db.Query(ctx, known+` AND id = $2`, shopID, id)
 	} else {
 		if !utf8.ValidString(sku) || strings.ContainsRune(sku, 0) || len(sku) > 255 {
-			return variant{}, ErrUnknownVariant
+			return v, nil, ErrUnknownVariant
 		}
 		rows, _ = s.db.Query(ctx, known+` AND sku = $2 AND active ORDER BY id LIMIT 2`, shopID, sku)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[variant])
 	if err != nil {
-		return variant{}, fmt.Errorf("find variant: %w", err)
+		return v, nil, fmt.Errorf("find variant: %w", err)
 	}
+	var readings []VariantReading
 	if len(found) == 0 {
-		found, err = s.learnVariants(ctx, shopID, id, sku, keep)
-		if err != nil {
-			return variant{}, err
+		if readings, err = s.readVariants(ctx, shopID, id, sku); err != nil {
+			return v, nil, err
+		}
+		now := s.now()
+		for _, r := range readings {
+			found = append(found, variant{r.ID, r.Active, r.Published, r.Tracked, r.ContinueSelling, r.Components || r.SharedItem, &r.Sellable, &now})
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return variant{}, ErrUnknownVariant
+		return v, nil, ErrUnknownVariant
 	case len(found) > 1:
-		return variant{}, ErrAmbiguousSKU
+		return v, nil, ErrAmbiguousSKU
 	case !found[0].Active || !found[0].Published || found[0].Unholdable:
-		return variant{}, ErrUnknownVariant
+		return v, nil, ErrUnknownVariant
 	}
-	return found[0], nil
+	if len(readings) > 0 {
+		learned = &readings[0]
+	}
+	return found[0], learned, nil
 }
 
-// learnVariants reads variants that were never seen from Shopify and, if keep says so, keeps them, with the
-// stock that was read. It tells nobody: that is Observe's alone.
-func (s *Service) learnVariants(ctx context.Context, shopID, id int64, sku string, keep bool) ([]variant, error) {
+// readVariants reads the variant of an id, or those of a SKU, from Shopify.
+func (s *Service) readVariants(ctx context.Context, shopID, id int64, sku string) ([]VariantReading, error) {
 	ids := []int64{id}
 	if id == 0 {
 		carriers, err := s.shopify.FindVariants(ctx, shopID, sku)
@@ -412,25 +424,23 @@ func (s *Service) learnVariants(ctx context.Context, shopID, id int64, sku strin
 	if err != nil {
 		return nil, fmt.Errorf("read variants: %w", err)
 	}
-	now := s.now()
-	var found []variant
-	for _, r := range readings {
-		found = append(found, variant{r.ID, r.Active, r.Published, r.Tracked, r.ContinueSelling, r.Components || r.SharedItem, &r.Sellable, &now})
-		if !keep {
-			continue
-		}
-		_, err := s.db.Exec(ctx, `
-			INSERT INTO variants (shop_id, id, product_id, inventory_item_id, sku, title, product_title, handle, image_url, price,
-			                      active, published, tracked, continue_selling, components, shared_item, sellable, observed_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-			ON CONFLICT (shop_id, id) DO NOTHING`,
-			shopID, r.ID, r.ProductID, r.InventoryItemID, r.SKU, r.Title, r.ProductTitle, r.Handle, r.ImageURL, r.Price,
-			r.Active, r.Published, r.Tracked, r.ContinueSelling, r.Components, r.SharedItem, r.Sellable, now)
-		if err != nil {
-			return nil, fmt.Errorf("keep variant %d: %w", r.ID, err)
-		}
+	return slices.Collect(maps.Values(readings)), nil
+}
+
+// keepVariant keeps a variant that somebody waits for, with the stock that was read. It tells nobody: that
+// is Observe's alone.
+func (s *Service) keepVariant(ctx context.Context, tx pgx.Tx, shopID int64, r VariantReading) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO variants (shop_id, id, product_id, inventory_item_id, sku, title, product_title, handle, image_url, price,
+		                      active, published, tracked, continue_selling, components, shared_item, sellable, observed_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+		ON CONFLICT (shop_id, id) DO NOTHING`,
+		shopID, r.ID, r.ProductID, r.InventoryItemID, r.SKU, r.Title, r.ProductTitle, r.Handle, r.ImageURL, r.Price,
+		r.Active, r.Published, r.Tracked, r.ContinueSelling, r.Components, r.SharedItem, r.Sellable, s.now())
+	if err != nil {
+		return fmt.Errorf("keep variant %d: %w", r.ID, err)
 	}
-	return found, nil
+	return nil
 }
 
 // MyPlace is what the page of a place shows.

@@ -258,12 +258,10 @@ func TestALatePaymentTouchesNoCounter(t *testing.T) {
 func TestAUnitThatWasThereAllAlongIsOffered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.store.set(chair, 2)
-	seen, err := w.list.Join(t.Context(), w.shop, tap("ana"))
-	w.must(err)
-	if !seen.InStock {
-		t.Fatalf("%+v", seen)
-	}
+	w.join("cem")
+	w.must(w.list.Leave(t.Context(), w.keys.Token(shop.Place, w.entry("cem"))))
+	w.run()
+	w.stock(2)              // seen, and nobody waits
 	w.move(6 * time.Minute) // what was seen then is old
 	w.join("ana", "ben")
 	w.run()

@@ -538,6 +538,9 @@ func TestASKUThatSeveralVariantsCarryIsAmbiguous(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 	}
+	if n := w.one(`SELECT count(*) FROM variants`); n != 0 {
+		t.Fatal("a refused tap wrote something")
+	}
 }
 
 func TestTapsAreLimitedPerClientAndPerContact(t *testing.T) {

@@ -111,6 +111,9 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 	var bridge string
 	if c.sim != "" {
 		clock = &simClock{log: log}
+		if err := clock.start(ctx, c.sim); err != nil {
+			return err
+		}
 		now, point, bridge = clock.now, crashPoint(c.sim), c.sim+"/app-bridge.js"
 	}
 

@@ -24,6 +24,33 @@ type simClock struct {
 	log    *slog.Logger
 }
 
+// start takes the clock's time from the demo, so that a process that is started late does not begin in the past.
+func (c *simClock) start(ctx context.Context, sim string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, sim+"/sim/clock", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("the demo's clock: %w", err)
+	}
+	defer answer.Body.Close()
+	var clock struct {
+		Pushed string `json:"pushed"`
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&clock); err != nil {
+		return fmt.Errorf("the demo's clock: %s: %w", answer.Status, err)
+	}
+	pushed, err := time.ParseDuration(clock.Pushed)
+	if err != nil {
+		return fmt.Errorf("the demo's clock: %w", err)
+	}
+	c.pushed.Store(int64(pushed))
+	return nil
+}
+
 func (c *simClock) now() time.Time {
 	return time.Now().UTC().Add(time.Duration(c.pushed.Load()))
 }
