@@ -316,7 +316,9 @@ func newConfig(t testing.TB, f *fake) Config {
 // silent is a network on which nobody answers.
 type silent struct{}
 
-func (silent) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("nobody answers") }
+func (silent) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("nobody answers")
+}
 
 func newWeb(t testing.TB, f *fake) http.Handler {
 	t.Helper()
