@@ -33,6 +33,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"WhatIsRefusedWritesNothing":                  whatIsRefusedWritesNothing,
 		"AShopComesAndGoesAndComesBack":               aShopComesAndGoesAndComesBack,
 		"AStopIsHeardAtBothEnds":                      aStopIsHeardAtBothEnds,
+		"OneContactOneRestockAndALateRead":            oneContactOneRestockAndALateRead,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
