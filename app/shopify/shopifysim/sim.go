@@ -147,17 +147,6 @@ func (s *Server) Uninstall(domain string) error {
 	return nil
 }
 
-// Reinstall makes a shop accept Token again.
-func (s *Server) Reinstall(domain string) error {
-	sh, err := s.lock(domain)
-	if err != nil {
-		return err
-	}
-	defer sh.mu.Unlock()
-	sh.installed, sh.token = true, s.Token(domain)
-	return nil
-}
-
 // AddProduct makes a product, as a merchant does.
 func (s *Server) AddProduct(domain string, spec ProductSpec) error {
 	sh, err := s.lock(domain)
