@@ -86,7 +86,7 @@ func faultOf(err error) *fault {
 		return tryAgain(slow.After)
 	case errors.As(err, &refused):
 		return tryAgain(time.Minute)
-	case errors.Is(err, waitlist.ErrLater):
+	case errors.Is(err, waitlist.ErrLater), errors.Is(err, waitlist.ErrBusy):
 		return tryAgain(2 * time.Second)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return tryAgain(5 * time.Second)
