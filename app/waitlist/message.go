@@ -28,26 +28,24 @@ type notice struct {
 	Outgoing
 	State      string
 	SendingAt  *time.Time
-	ProviderID *string
 	ContactKey string
 	EntryState string
 	OfferState string
 	LapsesAt   time.Time
-	Window     int // minutes
+	Minutes    int // the offer's window
 	OnSale     bool
 	Installed  bool
 	EntryID    int64
 	OfferID    int64
 	ContactID  int64
-	VariantID  int64
 	Attempts   int
 }
 
 func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messageID int64, lock string) (notice, error) {
 	n := notice{Outgoing: Outgoing{ShopID: shopID, MessageID: messageID}}
 	rows, err := q.Query(ctx, `
-		SELECT m.state, m.attempts, m.sending_at, m.provider_id, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
-		       o.id, o.state, o.lapses_at, o.window_minutes, v.id, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
+		SELECT m.state, m.attempts, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
+		       o.id, o.state, o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
 		       s.state = 'installed', s.name, t.reply_to
 		FROM messages m
 		JOIN contacts c ON c.shop_id = m.shop_id AND c.id = m.contact_id
@@ -67,11 +65,11 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		}
 		return n, ErrNotFound
 	}
-	err = rows.Scan(&n.State, &n.Attempts, &n.SendingAt, &n.ProviderID, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
-		&n.OfferID, &n.OfferState, &n.LapsesAt, &n.Window, &n.VariantID, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
+	err = rows.Scan(&n.State, &n.Attempts, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
+		&n.OfferID, &n.OfferState, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
 		&n.Installed, &n.ShopName, &n.ReplyTo)
-	n.Outgoing.Window = time.Duration(n.Window) * time.Minute
-	n.Outgoing.Attempt = n.Attempts
+	n.Window = time.Duration(n.Minutes) * time.Minute
+	n.Attempt = n.Attempts
 	if n.SendingAt != nil {
 		n.AttemptedAt = *n.SendingAt
 	}
@@ -113,7 +111,7 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 				return ErrLater // the job's own time, which is real time, would end in a send
 			}
 			switch err := s.send(ctx, shopID, id); {
-			case errors.Is(err, errBusy):
+			case errors.Is(err, errSending):
 				return ErrLater // another process is at it: not out of turn
 			case err != nil && (unsent == nil || errors.Is(unsent, ErrLater)):
 				unsent = err
@@ -125,8 +123,8 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 	}
 }
 
-// errBusy is a message that is being sent by somebody else, or whose sender has died.
-var errBusy = errors.New("being sent")
+// errSending is a message that is being sent by somebody else, or whose sender has died.
+var errSending = errors.New("being sent")
 
 // send sends one message, or settles what became of it.
 func (s *Service) send(ctx context.Context, shopID, messageID int64) error {
@@ -136,7 +134,7 @@ func (s *Service) send(ctx context.Context, shopID, messageID int64) error {
 	}
 	switch n.State {
 	case "sending":
-		return errBusy // until the sweep says that whoever was at it is gone
+		return errSending // until the sweep says that whoever was at it is gone
 	case "unknown":
 		again, err := s.lookFor(ctx, n)
 		if err != nil || !again {
@@ -244,7 +242,7 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 		}
 		n.Attempts++
 		n.Attempt, n.AttemptedAt = n.Attempts, now
-		n.Outgoing.Window = min(n.Outgoing.Window, n.LapsesAt.Sub(now)) // late: never more than there is
+		n.Window = min(n.Window, n.LapsesAt.Sub(now)) // late: never more than there is
 		ready = &n
 		return nil
 	})

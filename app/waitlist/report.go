@@ -251,7 +251,7 @@ func (s *Service) Restock(ctx context.Context, shopID, id int64) (RestockStory, 
 	return story, err
 }
 
-// Holds lists the live holds, newest first, then those that have ended.
+// Holds lists holds, live or ended, newest first.
 func (s *Service) Holds(ctx context.Context, shopID, after int64) ([]HoldRow, error) {
 	return s.holds(ctx, `h.shop_id = $1 AND ($2 = 0 OR h.id < $2) ORDER BY h.id DESC LIMIT $3`, shopID, after, PageSize)
 }
