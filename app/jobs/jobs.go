@@ -125,6 +125,8 @@ func add[T river.JobArgs](workers *river.Workers, work func(context.Context, T) 
 // nothing to do any more, or try again with growing patience.
 func verdict(err error) error {
 	var throttled *waitlist.Throttled
+	var away *waitlist.Away
+	var refused *waitlist.ShopRefused
 	switch {
 	case err == nil:
 		return nil
@@ -132,6 +134,10 @@ func verdict(err error) error {
 		return river.JobSnooze(soon)
 	case errors.As(err, &throttled):
 		return river.JobSnooze(max(soon, min(throttled.After, longestWait)))
+	case errors.As(err, &away):
+		return river.JobSnooze(max(soon, min(away.After, longestWait)))
+	case errors.As(err, &refused):
+		return river.JobSnooze(longestWait) // the merchant sees why; nothing is given up
 	case errors.Is(err, waitlist.ErrNotFound):
 		return river.JobCancel(err)
 	}

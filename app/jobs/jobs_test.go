@@ -36,6 +36,12 @@ func TestAnErrorOfTheDomainIsAVerdict(t *testing.T) {
 			t.Errorf("throttled for %v: %v", after, err)
 		}
 	}
+	if err := verdict(wrap(&waitlist.Away{After: 3 * time.Second})); !errors.As(err, &snooze) || snooze.Duration != 3*time.Second {
+		t.Errorf("away: %v", err)
+	}
+	if err := verdict(wrap(&waitlist.ShopRefused{Status: 402})); !errors.As(err, &snooze) || snooze.Duration != longestWait {
+		t.Errorf("refused: %v", err)
+	}
 	if err := verdict(wrap(waitlist.ErrNotFound)); !errors.As(err, &cancel) {
 		t.Errorf("not found: %v", err)
 	}

@@ -42,6 +42,15 @@ type Throttled struct{ After time.Duration }
 
 func (e *Throttled) Error() string { return "Shopify's rate limit: again in " + e.After.String() }
 
+// Away means that Shopify did not answer a shop's last calls: none is made for a while. The call was not
+// made.
+type Away struct {
+	After time.Duration
+	Why   string
+}
+
+func (e *Away) Error() string { return "Shopify does not answer: " + e.Why }
+
 // ShopRefused means that Shopify refuses every call for this shop: its token is invalid, or the shop
 // is frozen, locked or gone. Status is the HTTP status (401, 402, 403, 404, 423).
 type ShopRefused struct {
@@ -76,6 +85,9 @@ type NewDraft struct {
 	ReserveUntil      time.Time
 	Name, Email       string // of the shopper; the email is empty for an entry by text
 	Currency          string // presentment currency; empty = the shop's
+
+	NoAutomaticDiscounts bool // the shop's automatic discounts do not apply
+	NoDiscountCodes      bool // the checkout takes no discount codes
 }
 
 // Draft is a draft order of ours.
@@ -86,7 +98,26 @@ type Draft struct {
 	InvoiceURL string
 	OrderID    int64 // of a completed draft; 0 when unknown
 	CreatedAt  time.Time
+	Mark       string // the value of its attribute _holdfast_hold; "" when it has none
 }
+
+// CatalogueExport is a list of every variant of a shop that Shopify was asked to write out.
+type CatalogueExport struct {
+	Operation string // Shopify's id of it
+	State     ExportState
+	Objects   int    // written so far
+	URL       string // where a finished one is read, for 7 days; "" when the shop has no variants
+	Why       string // of a failed one, in Shopify's words
+}
+
+// ExportState is how far an export is.
+type ExportState string
+
+const (
+	ExportRunning  ExportState = "running"
+	ExportFinished ExportState = "finished"
+	ExportFailed   ExportState = "failed" // also when it was cancelled or is not known any more
+)
 
 // Sender sends messages.
 type Sender interface {
