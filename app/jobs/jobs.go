@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,7 +67,7 @@ func New(pool *pgxpool.Pool, list *waitlist.Service, c Config) (*river.Client[pg
 		add(workers, func(ctx context.Context, a waitlist.ObserveJob) error {
 			return list.Observe(ctx, a.ShopID, a.VariantID)
 		}),
-		add(workers, func(ctx context.Context, a waitlist.SecureJob) error { return list.Secure(ctx, a.ShopID, a.HoldID) }),
+		add(workers, func(ctx context.Context, a waitlist.SecureJob) error { return list.SecureNext(ctx, a.ShopID) }),
 		add(workers, func(ctx context.Context, a waitlist.ReleaseJob) error { return list.Release(ctx, a.ShopID, a.HoldID) }),
 		add(workers, func(ctx context.Context, a waitlist.NoticeJob) error { return list.Notify(ctx, a.ShopID, a.RestockID) }),
 		add(workers, func(ctx context.Context, a waitlist.WebhookJob) error {
@@ -179,16 +180,27 @@ func TakeBack(ctx context.Context, pool *pgxpool.Pool, list *waitlist.Service, i
 	var kind string
 	var args []byte
 	var notices []waitlist.NoticeJob
+	var securers []waitlist.SecureJob
 	_, err := pgx.ForEachRow(rows, []any{&kind, &args}, func() error {
 		var n waitlist.NoticeJob
-		if kind != n.Kind() {
-			return nil
+		var sec waitlist.SecureJob
+		switch kind {
+		case n.Kind():
+			notices = append(notices, n)
+			return json.Unmarshal(args, &notices[len(notices)-1])
+		case sec.Kind():
+			securers = append(securers, sec)
+			return json.Unmarshal(args, &securers[len(securers)-1])
 		}
-		notices = append(notices, n)
-		return json.Unmarshal(args, &notices[len(notices)-1])
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("take back jobs: %w", err)
+	}
+	for _, sec := range slices.Compact(securers) {
+		if err := list.SecurersGone(ctx, sec.ShopID); err != nil {
+			return fmt.Errorf("take back jobs: %w", err)
+		}
 	}
 	for _, n := range notices {
 		if err := list.Abandoned(ctx, n.ShopID, n.RestockID); err != nil {

@@ -72,7 +72,7 @@ func TestAProcessTakesBackWhatItsPredecessorWasDoing(t *testing.T) {
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		_, err := inserter.InsertManyFastTx(ctx, tx, []river.InsertManyParams{
-			{Args: waitlist.SecureJob{ShopID: 1, HoldID: 1}}, {Args: waitlist.NoticeJob{ShopID: 1, RestockID: 1}}, {Args: waitlist.SecureJob{ShopID: 1, HoldID: 2}}})
+			{Args: waitlist.SecureJob{ShopID: 1}}, {Args: waitlist.NoticeJob{ShopID: 1, RestockID: 1}}, {Args: waitlist.SecureJob{ShopID: 1}}})
 		return err
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func TestEveryKindOfJobHasItsWorker(t *testing.T) {
 	}
 	defer client.Stop(context.Background())
 	// None of these rows exists: each worker finds nothing to do, or says so.
-	for _, args := range []river.JobArgs{waitlist.SecureJob{ShopID: 1, HoldID: 1}, waitlist.ReleaseJob{ShopID: 1, HoldID: 1}, waitlist.NoticeJob{ShopID: 1, RestockID: 1}, waitlist.WebhookJob{ShopID: 1, WebhookID: 1}} {
+	for _, args := range []river.JobArgs{waitlist.SecureJob{ShopID: 1}, waitlist.ReleaseJob{ShopID: 1, HoldID: 1}, waitlist.NoticeJob{ShopID: 1, RestockID: 1}, waitlist.WebhookJob{ShopID: 1, WebhookID: 1}} {
 		if _, err := client.Insert(t.Context(), args, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package waitlist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,17 @@ const (
 	grace = 10 * time.Minute
 	// unclockedSpan is how long a hold may wait for its clock to be started.
 	unclockedSpan = 10 * time.Minute
-	// securePoints is the most that securing one hold costs: a create, and a read-back by locations.
-	securePoints = 60
+	// securePoints is the most that securing one hold costs, a create and a read-back; securePointsAt the
+	// same when stock is read by locations.
+	securePoints, securePointsAt = 18, 52
+	// securers is how many holds of a shop are secured at once. A call takes a few hundred milliseconds, and
+	// the smallest plan of Shopify's pays for six holds a second.
+	securers = 8
+	// securerSpan is how long a worker has a hold to itself. It may take longer, and another may then be at
+	// the same hold: that is slow, and safe.
+	securerSpan = 30 * time.Second
+	// securerPause is how long a hold that could not be secured is left alone.
+	securerPause = 2 * time.Second
 )
 
 // hold is a row of holds, as far as the steps need it.
@@ -42,6 +52,123 @@ func (s *Service) loadHold(ctx context.Context, shopID, holdID int64) (hold, err
 		return h, ErrNotFound
 	}
 	return h, err
+}
+
+// SecureNext secures the holds of a shop that wait for it, in press order: it takes the oldest that no other
+// worker is at, once the shop's budget allows the calls, and goes on until there is none. Any number of
+// workers may do so at once.
+//
+// It returns *Throttled when the budget is used up, and then the oldest stays the next; ErrLater or what
+// went wrong when holds that it took are still to be secured: run it again.
+func (s *Service) SecureNext(ctx context.Context, shopID int64) error {
+	set, err := shop.LoadSettings(ctx, s.db, shopID)
+	if errors.Is(err, shop.ErrNotFound) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("secure: %w", err)
+	}
+	points := securePoints
+	if len(set.Locations) > 0 {
+		points = securePointsAt
+	}
+	var left error
+	var paused []int64 // holds that wait for younger ones to give way, youngest last
+	for {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < securerSpan {
+			return ErrLater // the job's own time, which is real time
+		}
+		id, err := s.takeSecuring(ctx, shopID, func() error { return s.shopify.Budget(ctx, shopID, points*securers) })
+		if err != nil {
+			return fmt.Errorf("secure: %w", s.shopifyTrouble(ctx, shopID, err))
+		}
+		if id == 0 {
+			return errors.Join(left, s.othersSecure(ctx, shopID))
+		}
+		err = s.Secure(ctx, shopID, id)
+		for err == nil && len(paused) > 0 { // it gave way, perhaps: then the next older one knows its lot, too
+			id, paused = paused[len(paused)-1], paused[:len(paused)-1]
+			err = s.Secure(ctx, shopID, id)
+		}
+		if err == nil {
+			continue
+		}
+		// It is the next again, at once when nothing was tried and after a pause otherwise.
+		pause, stop := securerPause, ctx.Err() != nil
+		switch {
+		case uncalled(err):
+			pause, stop = 0, true
+		case errors.Is(err, ErrLater):
+			paused = append(paused, id)
+			left = cmp.Or(left, err)
+		case left == nil || errors.Is(left, ErrLater):
+			left = err
+		}
+		_, pauseErr := s.db.Exec(context.WithoutCancel(ctx), `UPDATE holds SET secured_by_until = $3 WHERE shop_id = $1 AND id = $2 AND state = 'securing'`, shopID, id, s.now().Add(pause))
+		if pauseErr != nil || stop {
+			return errors.Join(err, pauseErr)
+		}
+	}
+}
+
+// uncalled says whether an error means that Shopify was not called, and would not be for another hold of the
+// shop either.
+func uncalled(err error) bool {
+	var throttled *Throttled
+	var away *Away
+	var refused *ShopRefused
+	return errors.As(err, &throttled) || errors.As(err, &away) || errors.As(err, &refused)
+}
+
+// othersSecure returns ErrLater while holds of the shop are with other workers: one that has died leaves its
+// hold to whoever comes back.
+func (s *Service) othersSecure(ctx context.Context, shopID int64) error {
+	var busy bool
+	err := s.db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM holds WHERE shop_id = $1 AND state = 'securing' AND (expires_at IS NULL OR expires_at > $2))`, shopID, s.now()).Scan(&busy)
+	if err != nil {
+		return fmt.Errorf("secure: %w", err)
+	}
+	if busy {
+		return ErrLater
+	}
+	return nil
+}
+
+// SecurersGone says that a process that was securing holds of a shop has ended: others may take them at
+// once.
+func (s *Service) SecurersGone(ctx context.Context, shopID int64) error {
+	_, err := s.db.Exec(ctx, `UPDATE holds SET secured_by_until = NULL WHERE shop_id = $1 AND state = 'securing' AND secured_by_until IS NOT NULL`, shopID)
+	if err != nil {
+		return fmt.Errorf("secure: %w", err)
+	}
+	return nil
+}
+
+// takeSecuring takes the oldest hold that is to be secured and that no other worker is at, if allowed
+// returns nil; 0 when there is none.
+func (s *Service) takeSecuring(ctx context.Context, shopID int64, allowed func() error) (int64, error) {
+	const next = `SELECT id FROM holds WHERE shop_id = $1 AND state = 'securing' AND (expires_at IS NULL OR expires_at > $2) AND (secured_by_until IS NULL OR secured_by_until <= $2) ORDER BY id LIMIT 1`
+	for {
+		var id int64
+		err := s.db.QueryRow(ctx, next, shopID, s.now()).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if err := allowed(); err != nil {
+			return 0, err
+		}
+		now := s.now()
+		err = s.db.QueryRow(ctx, `
+			UPDATE holds SET secured_by_until = $3 WHERE shop_id = $1 AND state = 'securing' AND id = (`+next+` FOR UPDATE SKIP LOCKED)
+			RETURNING id`, shopID, now, now.Add(securerSpan)).Scan(&id)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return id, err
+		}
+		// Others took what there was while we asked for the budget.
+	}
 }
 
 // Secure backs a hold with a draft order: it starts the hold's clock, creates the draft, reads stock back,
@@ -71,7 +198,7 @@ func (s *Service) secure(ctx context.Context, shopID, holdID int64) error {
 	}
 	fresh := h.ExpiresAt == nil // no create was tried yet
 	if fresh {
-		if err := s.shopify.Budget(ctx, shopID, securePoints); err != nil {
+		if err := s.shopify.Budget(ctx, shopID, securePointsAt); err != nil {
 			return err
 		}
 		until := s.now().Add(time.Duration(h.HoldMinutes) * time.Minute)

@@ -9,10 +9,9 @@ type ObserveJob struct {
 	VariantID int64 `json:"variant_id"`
 }
 
-// SecureJob asks for Secure.
+// SecureJob asks for SecureNext. Several are queued for many holds: each is a worker on the shop's line.
 type SecureJob struct {
 	ShopID int64 `json:"shop_id"`
-	HoldID int64 `json:"hold_id"`
 }
 
 // ReleaseJob asks for Release.

@@ -190,10 +190,11 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 		var jobs []river.InsertManyParams
 		var missed []int64
 		_, err := pgx.ForEachRow(rows, []any{&what, &id}, func() error {
-			if what == "held" {
-				jobs = append(jobs, river.InsertManyParams{Args: SecureJob{ShopID: shopID, HoldID: id}})
-			} else {
+			switch {
+			case what == "missed":
 				missed = append(missed, id)
+			case len(jobs) < securers:
+				jobs = append(jobs, river.InsertManyParams{Args: SecureJob{ShopID: shopID}})
 			}
 			return nil
 		})

@@ -190,6 +190,7 @@ func (w *world) run() {
 
 func (w *world) runOnce() (progress bool) {
 	w.t.Helper()
+	w.must(w.list.SecurersGone(w.t.Context(), w.shop)) // the clock stands still: nobody's pause would end
 	rows, _ := w.db.Query(w.t.Context(), `SELECT id, kind, args FROM river_job WHERE state = 'available' ORDER BY id`)
 	type row struct {
 		ID   int64
@@ -198,6 +199,7 @@ func (w *world) runOnce() (progress bool) {
 	}
 	queued, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 	w.must(err)
+	last := w.one(`SELECT coalesce(max(id), 0) FROM river_job`)
 	for _, j := range queued {
 		err := w.work(w.list, j.Kind, j.Args)
 		if err == nil || errors.Is(err, waitlist.ErrNotFound) {
@@ -206,7 +208,7 @@ func (w *world) runOnce() (progress bool) {
 			progress = true
 		}
 	}
-	return progress
+	return progress || w.one(`SELECT coalesce(max(id), 0) FROM river_job`) > last
 }
 
 func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
@@ -223,7 +225,7 @@ func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
 	case "observe":
 		return list.Observe(ctx, a.Shop, a.Variant)
 	case "secure":
-		return list.Secure(ctx, a.Shop, a.Hold)
+		return list.SecureNext(ctx, a.Shop)
 	case "release":
 		return list.Release(ctx, a.Shop, a.Hold)
 	case "notice":
