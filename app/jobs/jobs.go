@@ -31,6 +31,9 @@ const (
 	// longestWait bounds the wait between two tries of a job that fails: nothing accepted is given up.
 	longestWait = time.Minute
 	sweepEvery  = 30 * time.Second
+	// gathered is how many times more observes are worked at once than other jobs: they wait together for
+	// one read of their shop's stock.
+	gathered = 4
 )
 
 // Inserter returns a client that queues jobs and works none: the domain's.
@@ -55,7 +58,7 @@ type Config struct {
 	// ID names the process. A process that starts under the ID of one that was killed takes back what
 	// that one was doing; no two that live may share one.
 	ID      string
-	Workers int // jobs worked at once, in this process
+	Workers int // jobs worked at once in each queue, in this process
 	Log     *slog.Logger
 }
 
@@ -81,9 +84,13 @@ func New(pool *pgxpool.Pool, list *waitlist.Service, c Config) (*river.Client[pg
 		}
 	}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		ID:                   c.ID,
-		Workers:              workers,
-		Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: c.Workers}},
+		ID:      c.ID,
+		Workers: workers,
+		Queues: map[string]river.QueueConfig{
+			river.QueueDefault:    {MaxWorkers: c.Workers},
+			waitlist.QueueHolds:   {MaxWorkers: c.Workers},
+			waitlist.QueueObserve: {MaxWorkers: gathered * c.Workers}, // one call reads for many
+		},
 		Logger:               c.Log,
 		ErrorHandler:         &faults{c.Log},
 		JobTimeout:           timeout,

@@ -150,7 +150,10 @@ func (s *store) ReadVariants(_ context.Context, _ int64, ids, _ []int64) (map[in
 	if reads != nil && len(ids) == 1 {
 		reads(int64(found[ids[0]].Sellable))
 	}
-	return found, s.done("ReadVariants")
+	if err := s.done("ReadVariants"); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 func (s *store) FindVariants(_ context.Context, _ int64, sku string) ([]waitlist.VariantReading, error) {

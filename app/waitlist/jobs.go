@@ -1,5 +1,7 @@
 package waitlist
 
+import "github.com/riverqueue/river"
+
 // The jobs that the domain queues with its changes, in the same transaction. Each carries ids alone: a
 // worker reads the rest, as it is when it runs. All may run twice, and twice at once.
 
@@ -36,6 +38,17 @@ type WebhookJob struct {
 type ReconcileJob struct {
 	ShopID int64 `json:"shop_id"`
 }
+
+// The queues that the jobs wait in, each with workers of its own: a flood of webhooks does not keep a press
+// waiting for its draft, and reads of stock gather.
+const (
+	QueueObserve = "observe"
+	QueueHolds   = "holds"
+)
+
+func (ObserveJob) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: QueueObserve} }
+func (SecureJob) InsertOpts() river.InsertOpts  { return river.InsertOpts{Queue: QueueHolds} }
+func (ReleaseJob) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: QueueHolds} }
 
 func (ObserveJob) Kind() string   { return "observe" }
 func (SecureJob) Kind() string    { return "secure" }

@@ -65,6 +65,8 @@ type fence struct {
 // shrinks the variant's restock, then allocates. It is the one and only place where offers are made. It
 // may run any number of times, and at once.
 //
+// Reads that several variants of a shop need at once are one call (gather.go); the fence is noted before it.
+//
 // Only what the fence vouches for counts. A unit is new only if Shopify had it over and above everything
 // that was available, being secured or being released, less what fell while we read; a unit is gone only
 // if Shopify lacked it before anything rose while we read. A wider band would delay a restock until the
@@ -97,14 +99,13 @@ func (s *Service) observe(ctx context.Context, shopID, variantID int64) (again b
 	if err != nil {
 		return false, err
 	}
-	readings, err := s.shopify.ReadVariants(ctx, shopID, []int64{variantID}, set.Locations)
+	reading, exists, err := s.reads.ask(ctx, lineAt(shopID, set.Locations), variantID)
 	if err != nil {
 		return false, s.shopifyTrouble(ctx, shopID, err)
 	}
 	if err := s.shopifyAnswers(ctx, shopID); err != nil {
 		return false, err
 	}
-	reading, exists := readings[variantID]
 	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		again, err = s.apply(ctx, tx, shopID, variantID, set, f, reading, exists)
 		return err

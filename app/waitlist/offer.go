@@ -140,7 +140,7 @@ func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
 	if err != nil || o.State != "open" {
 		return o, err
 	}
-	if err := s.presses.press(ctx, p.ShopID, p.RestockID, p.OfferID); err != nil {
+	if _, _, err := s.presses.ask(ctx, restockLine{p.ShopID, p.RestockID}, p.OfferID); err != nil {
 		return o, err
 	}
 	return s.Look(ctx, token)

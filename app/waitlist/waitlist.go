@@ -78,7 +78,8 @@ type Service struct {
 	now     func() time.Time
 	point   Point
 	log     *slog.Logger
-	presses gatherer
+	presses *gatherer[restockLine, int64, struct{}]
+	reads   *gatherer[stockLine, int64, VariantReading]
 }
 
 // Point is asked at the named points where a process may die: claim_commit, draft_create,
@@ -93,6 +94,9 @@ func NoPoint(context.Context, string, string) error { return nil }
 // the queue, which is the database's.
 func New(db *pgxpool.Pool, jobs *river.Client[pgx.Tx], keys *shop.Keys, shopify Shopify, sender Sender, now func() time.Time, point Point, log *slog.Logger) *Service {
 	s := &Service{db: db, jobs: jobs, keys: keys, shopify: shopify, sender: sender, now: now, point: point, log: log}
-	s.presses.commit = s.claim
+	s.presses = newPresses(s.claim)
+	s.reads = newReads(func(ctx context.Context, shopID int64, ids, locations []int64) (map[int64]VariantReading, error) {
+		return s.shopify.ReadVariants(ctx, shopID, ids, locations)
+	})
 	return s
 }

@@ -172,7 +172,7 @@ func (w *world) hint() {
 
 func (w *world) observe() {
 	w.t.Helper()
-	if err := w.list.Observe(w.t.Context(), w.shop, chair); err != nil && !errors.Is(err, waitlist.ErrLater) {
+	if err := w.service().Observe(w.t.Context(), w.shop, chair); err != nil && !errors.Is(err, waitlist.ErrLater) {
 		w.t.Fatal(err)
 	}
 }
@@ -223,7 +223,8 @@ func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
 	ctx := w.t.Context()
 	switch kind {
 	case "observe":
-		return list.Observe(ctx, a.Shop, a.Variant)
+		// In a process of its own: run from within a read of stock, it would otherwise wait for that read.
+		return w.service().Observe(ctx, a.Shop, a.Variant)
 	case "secure":
 		return list.SecureNext(ctx, a.Shop)
 	case "release":
