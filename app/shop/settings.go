@@ -22,11 +22,15 @@ type Settings struct {
 	TTLDays              int     `db:"ttl_days" json:"ttl_days"`                             // how long an entry waits, 1 to 730
 	Locations            []int64 `db:"locations" json:"locations"`                           // the locations whose stock counts; none = all that sell online
 	ReplyTo              string  `db:"reply_to" json:"reply_to"`                             // where answers to mails go; empty = nowhere
-	ReserveBeforeTelling bool    `db:"reserve_before_telling" json:"reserve_before_telling"` // refused for now: holds are made at the press
+	ReserveBeforeTelling bool    `db:"reserve_before_telling" json:"reserve_before_telling"` // units are held before their people are told; see Reserves
 }
 
 // Hold is how long a unit is held for one person.
 func (s Settings) Hold() time.Duration { return time.Duration(s.HoldMinutes) * time.Minute }
+
+// Reserves says whether units are held before their people are told. With more than one notice per unit that
+// cannot be: then a press decides who has the unit.
+func (s Settings) Reserves() bool { return s.ReserveBeforeTelling && s.NoticesPerUnit == 1 }
 
 // Settle is how long a rise is watched before anybody is told.
 func (s Settings) Settle() time.Duration { return time.Duration(s.SettleSeconds) * time.Second }
@@ -71,9 +75,6 @@ func (s Settings) Check() []Fault {
 			break
 		}
 	}
-	if s.ReserveBeforeTelling {
-		faults = append(faults, Fault{"reserve_before_telling", "not available yet: units are held when the button is pressed"})
-	}
 	return faults
 }
 
@@ -91,7 +92,7 @@ type Querier interface {
 func LoadSettings(ctx context.Context, q Querier, shopID int64) (Settings, error) {
 	rows, _ := q.Query(ctx, `
 		SELECT hold_minutes, offer_minutes_email, offer_minutes_sms, notices_per_unit, threshold, settle_seconds,
-		       implausible_units, ttl_days, locations, reply_to, false AS reserve_before_telling
+		       implausible_units, ttl_days, locations, reply_to, reserve_before_telling
 		FROM settings WHERE shop_id = $1`, shopID)
 	set, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Settings])
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -114,9 +115,9 @@ func SaveSettings(ctx context.Context, tx pgx.Tx, shopID int64, set Settings) er
 	}
 	tag, err := tx.Exec(ctx, `
 		UPDATE settings SET hold_minutes = $2, offer_minutes_email = $3, offer_minutes_sms = $4, notices_per_unit = $5,
-		       threshold = $6, settle_seconds = $7, implausible_units = $8, ttl_days = $9, locations = $10, reply_to = $11
+		       threshold = $6, settle_seconds = $7, implausible_units = $8, ttl_days = $9, locations = $10, reply_to = $11, reserve_before_telling = $12
 		WHERE shop_id = $1`, shopID, set.HoldMinutes, set.OfferMinutesEmail, set.OfferMinutesSMS, set.NoticesPerUnit,
-		set.Threshold, set.SettleSeconds, set.ImplausibleUnits, set.TTLDays, set.Locations, set.ReplyTo)
+		set.Threshold, set.SettleSeconds, set.ImplausibleUnits, set.TTLDays, set.Locations, set.ReplyTo, set.ReserveBeforeTelling)
 	if err != nil {
 		return fmt.Errorf("save settings of shop %d: %w", shopID, err)
 	}

@@ -576,7 +576,7 @@ func (s *Service) end(ctx context.Context, tx pgx.Tx, shopID int64, which string
 		return err
 	}
 	now := s.now()
-	if _, err := tx.Exec(ctx, `UPDATE offers SET state = 'passed', ended_at = $3 WHERE shop_id = $1 AND entry_id = ANY ($2) AND state = 'open'`, shopID, ids, now); err != nil {
+	if _, err := tx.Exec(ctx, `UPDATE offers SET state = 'passed', ended_at = $3 WHERE shop_id = $1 AND entry_id = ANY ($2) AND state = 'open' AND NOT reserved`, shopID, ids, now); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `UPDATE messages SET state = 'cancelled', reason = $3 WHERE shop_id = $1 AND entry_id = ANY ($2) AND state = 'pending'`, shopID, ids, "the entry ended before it was sent"); err != nil {

@@ -40,13 +40,18 @@ type hold struct {
 	EntryID     int64      `db:"entry_id"`
 	VariantID   int64      `db:"variant_id"`
 	State       string     `db:"state"`
-	HoldMinutes int        `db:"hold_minutes"`
+	Pressed     bool       `db:"pressed"`
+	Minutes     int        `db:"minutes"`      // from the draft's creation to expires_at: the hold's, or the offer's when it is not pressed
+	HoldMinutes int        `db:"hold_minutes"` // from the press
 	ExpiresAt   *time.Time `db:"expires_at"`
 	DraftID     *int64     `db:"draft_id"`
 }
 
 func (s *Service) loadHold(ctx context.Context, shopID, holdID int64) (hold, error) {
-	rows, _ := s.db.Query(ctx, `SELECT id, restock_id, entry_id, variant_id, state, hold_minutes, expires_at, draft_id FROM holds WHERE shop_id = $1 AND id = $2`, shopID, holdID)
+	rows, _ := s.db.Query(ctx, `
+		SELECT h.id, h.restock_id, h.entry_id, h.variant_id, h.state, h.pressed, h.hold_minutes, h.expires_at, h.draft_id,
+		       CASE WHEN h.pressed THEN h.hold_minutes ELSE o.window_minutes END AS minutes
+		FROM holds h JOIN offers o ON o.shop_id = h.shop_id AND o.id = h.offer_id WHERE h.shop_id = $1 AND h.id = $2`, shopID, holdID)
 	h, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[hold])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return h, ErrNotFound
@@ -83,7 +88,7 @@ func (s *Service) SecureNext(ctx context.Context, shopID int64) error {
 			return fmt.Errorf("secure: %w", s.shopifyTrouble(ctx, shopID, err))
 		}
 		if id == 0 {
-			return errors.Join(left, s.othersSecure(ctx, shopID))
+			return errors.Join(left, s.othersSecure(ctx, shopID), s.allocateMore(ctx, shopID))
 		}
 		err = s.Secure(ctx, shopID, id)
 		for err == nil && len(paused) > 0 { // it gave way, perhaps: then the next older one knows its lot, too
@@ -109,6 +114,27 @@ func (s *Service) SecureNext(ctx context.Context, shopID int64) error {
 			return errors.Join(err, pauseErr)
 		}
 	}
+}
+
+// allocateMore hints the variants whose free units were not all given away at once: what waited to be
+// secured is through. See reserveAtOnce.
+func (s *Service) allocateMore(ctx context.Context, shopID int64) error {
+	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			SELECT r.variant_id FROM restocks r
+			WHERE r.shop_id = $1 AND r.state = 'open' AND r.available > 0 AND r.live >= $2
+			  AND NOT EXISTS (SELECT FROM holds h WHERE h.shop_id = $1 AND h.restock_id = r.id AND h.state = 'securing')
+			  AND EXISTS (SELECT FROM entries e WHERE e.shop_id = $1 AND e.variant_id = r.variant_id AND e.state = 'waiting')`, shopID, reserveAtOnce/2)
+		variants, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return err
+		}
+		return s.hint(ctx, tx, shopID, variants...)
+	})
+	if err != nil {
+		return fmt.Errorf("allocate more: %w", err)
+	}
+	return nil
 }
 
 // uncalled says whether an error means that Shopify was not called, and would not be for another hold of the
@@ -201,8 +227,15 @@ func (s *Service) secure(ctx context.Context, shopID, holdID int64) error {
 		if err := s.shopify.Budget(ctx, shopID, securePointsAt); err != nil {
 			return err
 		}
-		until := s.now().Add(time.Duration(h.HoldMinutes) * time.Minute)
-		tag, err := s.db.Exec(ctx, `UPDATE holds SET expires_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND expires_at IS NULL`, shopID, holdID, until)
+		// Before it is pressed a hold's clock is its offer's window, which ends when the hold does.
+		until := s.now().Add(time.Duration(h.Minutes) * time.Minute)
+		tag, err := s.db.Exec(ctx, `
+			WITH hold AS (
+				UPDATE holds SET expires_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND expires_at IS NULL RETURNING offer_id
+			), lapses AS (
+				UPDATE offers o SET lapses_at = $3 FROM hold WHERE o.shop_id = $1 AND o.id = hold.offer_id AND o.reserved AND o.state = 'open'
+			)
+			SELECT FROM hold`, shopID, holdID, until)
 		if err != nil {
 			return err
 		}
@@ -273,6 +306,9 @@ func (s *Service) draftFor(ctx context.Context, shopID int64, h hold, fresh bool
 		}
 	}
 	d := NewDraft{HoldID: h.ID, Mark: s.keys.Token(shop.HoldMark, h.ID), VariantID: h.VariantID, ReserveUntil: h.ExpiresAt.Add(grace)}
+	if !h.Pressed { // it may be pressed at the last moment, and then has the hold minutes
+		d.ReserveUntil = d.ReserveUntil.Add(time.Duration(h.HoldMinutes) * time.Minute)
+	}
 	err := s.db.QueryRow(ctx, `
 		SELECT e.name, CASE WHEN c.channel = 'email' THEN c.address ELSE '' END, e.currency
 		FROM entries e JOIN contacts c ON c.shop_id = e.shop_id AND c.id = e.contact_id
@@ -317,18 +353,34 @@ func (s *Service) dropDraft(ctx context.Context, shopID, holdID, draftID int64) 
 	return s.shopify.DeleteDraft(ctx, shopID, draftID)
 }
 
-// activate makes the hold one that its shopper may pay: from here on expires_at is what they see.
+// activate makes the hold one that its shopper may pay: from here on expires_at is what they see. Whoever
+// was not told yet is told now, and no sooner.
 func (s *Service) activate(ctx context.Context, shopID int64, h hold) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		now := s.now()
-		tag, err := tx.Exec(ctx, `
+		var tells bool
+		err := tx.QueryRow(ctx, `
 			UPDATE holds SET state = 'active', activated_at = $4
-			WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND draft_id = $3 AND expires_at > $4`, shopID, h.ID, *h.DraftID, now)
-		if err != nil || tag.RowsAffected() == 0 {
+			WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND draft_id = $3 AND expires_at > $4
+			RETURNING NOT pressed`, shopID, h.ID, *h.DraftID, now).Scan(&tells)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE restocks SET fell = fell + 1 WHERE shop_id = $1 AND id = $2`, shopID, h.RestockID)
-		return err
+		if _, err = tx.Exec(ctx, `UPDATE restocks SET fell = fell + 1 WHERE shop_id = $1 AND id = $2`, shopID, h.RestockID); err != nil || !tells {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			INSERT INTO messages (shop_id, kind, channel, contact_id, entry_id, offer_id, state, created_at)
+			SELECT $1, 'notice', c.channel, c.id, e.id, h.offer_id, 'pending', $3
+			FROM holds h JOIN entries e ON e.shop_id = $1 AND e.id = h.entry_id JOIN contacts c ON c.shop_id = $1 AND c.id = e.contact_id
+			WHERE h.shop_id = $1 AND h.id = $2`, shopID, h.ID, now)
+		if err != nil {
+			return err
+		}
+		return s.queue(ctx, tx, []river.InsertManyParams{{Args: NoticeJob{ShopID: shopID, RestockID: h.RestockID}}})
 	})
 }
 
@@ -384,6 +436,9 @@ func (s *Service) ReleaseHold(ctx context.Context, shopID, holdID int64) error {
 // releases finds no row. The order matters. Returning first would let somebody claim a unit whose old link
 // is still payable.
 //
+// A notice that may just be on its way is waited for, all of it and not the delete alone (ErrLater): its
+// person is told of a unit that is there.
+//
 // It never allocates: that is Observe's, which is queued with the return.
 func (s *Service) Release(ctx context.Context, shopID, holdID int64) error {
 	if err := s.release(ctx, shopID, holdID); err != nil {
@@ -399,6 +454,14 @@ func (s *Service) release(ctx context.Context, shopID, holdID int64) error {
 	}
 	if h.State != "releasing" {
 		return nil
+	}
+	var telling bool
+	err = s.db.QueryRow(ctx, `SELECT coalesce(notice_lease > $3, false) FROM holds WHERE shop_id = $1 AND id = $2`, shopID, holdID, s.now()).Scan(&telling)
+	if err != nil {
+		return err
+	}
+	if telling {
+		return ErrLater
 	}
 	var drafts []Draft
 	switch {
@@ -446,12 +509,13 @@ func (s *Service) release(ctx context.Context, shopID, holdID int64) error {
 func (s *Service) confirmRelease(ctx context.Context, tx pgx.Tx, shopID, holdID int64) error {
 	now := s.now()
 	var restock, offer, entry, variantID int64
-	var reason string
-	var unheard bool // ended before its shopper could pay, through no act of theirs
+	var reason, unpressed string // what becomes of the offer of a hold that nobody pressed
+	var unheard bool             // ended before its shopper could pay, through no act of theirs
 	err := tx.QueryRow(ctx, `
 		UPDATE holds SET state = reason, ended_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'releasing'
-		RETURNING restock_id, offer_id, entry_id, variant_id, reason, reason = 'refused' OR (activated_at IS NULL AND NOT by_shopper)`,
-		shopID, holdID, now).Scan(&restock, &offer, &entry, &variantID, &reason, &unheard)
+		RETURNING restock_id, offer_id, entry_id, variant_id, reason, reason = 'refused' OR (activated_at IS NULL AND NOT by_shopper),
+		          CASE WHEN pressed THEN '' WHEN by_shopper THEN 'passed' WHEN notice_at IS NULL THEN 'missed' ELSE 'lapsed' END`,
+		shopID, holdID, now).Scan(&restock, &offer, &entry, &variantID, &reason, &unheard, &unpressed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // somebody else was there
 	}
@@ -465,12 +529,22 @@ func (s *Service) confirmRelease(ctx context.Context, tx pgx.Tx, shopID, holdID 
 	if _, err := tx.Exec(ctx, returned, shopID, restock); err != nil {
 		return err
 	}
-	if unheard {
+	if unpressed != "" {
+		_, err := tx.Exec(ctx, `
+			WITH ended AS (
+				UPDATE offers SET state = $3, ended_at = $4 WHERE shop_id = $1 AND id = $2 AND state = 'open' RETURNING id
+			)
+			UPDATE messages m SET state = 'cancelled', reason = 'its hold ended before it was sent' FROM ended WHERE m.shop_id = $1 AND m.offer_id = ended.id AND m.state = 'pending'`,
+			shopID, offer, unpressed, now)
+		if err != nil {
+			return err
+		}
+	} else if unheard {
 		if _, err := tx.Exec(ctx, `UPDATE offers SET state = 'missed' WHERE shop_id = $1 AND id = $2 AND state = 'claimed'`, shopID, offer); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, `UPDATE entries SET state = 'waiting' WHERE shop_id = $1 AND id = $2 AND state = 'holding'`, shopID, entry); err != nil {
+	if _, err := tx.Exec(ctx, `UPDATE entries SET state = 'waiting' WHERE shop_id = $1 AND id = $2 AND state = CASE WHEN $3 THEN 'offered' ELSE 'holding' END`, shopID, entry, unpressed != ""); err != nil {
 		return err
 	}
 	return s.hint(ctx, tx, shopID, variantID)
@@ -486,11 +560,11 @@ func (s *Service) MarkSold(ctx context.Context, shopID, holdID, orderID int64) e
 		if orderID != 0 {
 			order = &orderID
 		}
-		var restock, entry, variantID int64
+		var restock, offer, entry, variantID int64
 		err := tx.QueryRow(ctx, `
 			UPDATE holds SET state = 'sold', ended_at = $3, order_id = $4
 			WHERE shop_id = $1 AND id = $2 AND state IN ('securing', 'active', 'releasing')
-			RETURNING restock_id, entry_id, variant_id`, shopID, holdID, now, order).Scan(&restock, &entry, &variantID)
+			RETURNING restock_id, offer_id, entry_id, variant_id`, shopID, holdID, now, order).Scan(&restock, &offer, &entry, &variantID)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return s.paidLate(ctx, tx, shopID, holdID, order, now)
 		}
@@ -500,7 +574,15 @@ func (s *Service) MarkSold(ctx context.Context, shopID, holdID, orderID int64) e
 		if _, err := tx.Exec(ctx, `UPDATE restocks SET live = live - 1, sold = sold + 1, fell = fell + 1 WHERE shop_id = $1 AND id = $2`, shopID, restock); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `UPDATE entries SET state = 'sold', ended_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'holding'`, shopID, entry, now); err != nil {
+		// A hold that nobody pressed can be paid, too: the merchant may do it.
+		_, err = tx.Exec(ctx, `
+			WITH taken AS (
+				UPDATE offers SET state = 'claimed', ended_at = $4 WHERE shop_id = $1 AND id = $3 AND state = 'open'
+			), unsent AS (
+				UPDATE messages SET state = 'cancelled', reason = 'bought already' WHERE shop_id = $1 AND offer_id = $3 AND state = 'pending'
+			)
+			UPDATE entries SET state = 'sold', ended_at = $4 WHERE shop_id = $1 AND id = $2 AND state IN ('offered', 'holding')`, shopID, entry, offer, now)
+		if err != nil {
 			return err
 		}
 		return s.hint(ctx, tx, shopID, variantID)
@@ -528,7 +610,7 @@ func (s *Service) paidLate(ctx context.Context, tx pgx.Tx, shopID, holdID int64,
 	}
 	_, err = tx.Exec(ctx, `
 		WITH gone AS (
-			UPDATE offers SET state = 'withdrawn', ended_at = $3 WHERE shop_id = $1 AND entry_id = $2 AND state = 'open' RETURNING id
+			UPDATE offers SET state = 'withdrawn', ended_at = $3 WHERE shop_id = $1 AND entry_id = $2 AND state = 'open' AND NOT reserved RETURNING id
 		), unsent AS (
 			UPDATE messages m SET state = 'cancelled', reason = 'bought already' FROM gone WHERE m.shop_id = $1 AND m.offer_id = gone.id AND m.state = 'pending'
 		)

@@ -21,6 +21,9 @@ const (
 	// maxAttempts bounds how often one message is sent whose first outcome stayed unknown: the same link,
 	// once more.
 	maxAttempts = 2
+	// outOfTurn is how long the notices of younger holds wait for one that is being secured. One that takes
+	// longer is in trouble with Shopify, and does not keep the others waiting.
+	outOfTurn = 20 * time.Second
 )
 
 // notice is a message with all that its last checks look at.
@@ -31,6 +34,7 @@ type notice struct {
 	ContactKey string
 	EntryState string
 	OfferState string
+	Reserved   bool // its unit is held: the hold's time is the offer's
 	LapsesAt   time.Time
 	Minutes    int // the offer's window
 	OnSale     bool
@@ -45,7 +49,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 	n := notice{Outgoing: Outgoing{ShopID: shopID, MessageID: messageID}}
 	rows, err := q.Query(ctx, `
 		SELECT m.state, m.attempts, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
-		       o.id, o.state, o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
+		       o.id, o.state, o.reserved, o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
 		       s.state = 'installed', s.name, t.reply_to
 		FROM messages m
 		JOIN contacts c ON c.shop_id = m.shop_id AND c.id = m.contact_id
@@ -66,7 +70,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		return n, ErrNotFound
 	}
 	err = rows.Scan(&n.State, &n.Attempts, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
-		&n.OfferID, &n.OfferState, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
+		&n.OfferID, &n.OfferState, &n.Reserved, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
 		&n.Installed, &n.ShopName, &n.ReplyTo)
 	n.Window = time.Duration(n.Minutes) * time.Minute
 	n.Attempt = n.Attempts
@@ -88,6 +92,10 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 // when the provider does not have it a minute later; a mail of unknown outcome is not sent again, since a
 // second notice is worse than a late one: its offer lapses and the unit goes on.
 //
+// A notice of a unit that is held is sent when its hold is active, and after those of older holds that are
+// just being secured. The hold is marked and leased before the send: whatever happens then, its person counts
+// as told, and the unit does not go on before the send has ended.
+//
 // The last checks are made in the step that sends (promise 6): the offer is open and not overdue, the
 // entry still offered, the contact not suppressed, the variant on sale, the shop installed. A message that
 // fails them is cancelled with the reason.
@@ -98,26 +106,36 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 	var unsent error
 	for last := int64(0); ; {
 		rows, _ := s.db.Query(ctx, `
-			SELECT m.id FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
-			WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND m.id > $3 AND m.state IN ('pending', 'sending', 'unknown')
-			ORDER BY m.id LIMIT $4`, shopID, restockID, last, atOnce)
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+			SELECT m.id, o.id, EXISTS (
+			         SELECT FROM holds h WHERE h.shop_id = $1 AND h.restock_id = $2 AND h.state = 'securing' AND NOT h.pressed
+			         AND h.offer_id < o.id AND (h.expires_at IS NULL OR h.expires_at > $5::timestamptz + make_interval(mins => o.window_minutes)))
+			FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
+			WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND o.id > $3 AND m.state IN ('pending', 'sending', 'unknown')
+			ORDER BY o.id LIMIT $4`, shopID, restockID, last, atOnce, s.now().Add(-outOfTurn))
+		type row struct {
+			ID, Offer int64
+			TooSoon   bool
+		}
+		unfinished, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 		if err != nil {
 			return fmt.Errorf("notify restock %d: %w", restockID, err)
 		}
-		for _, id := range ids {
-			last = id
+		for _, m := range unfinished {
+			last = m.Offer
+			if m.TooSoon {
+				return ErrLater
+			}
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < SendTimeout {
 				return ErrLater // the job's own time, which is real time, would end in a send
 			}
-			switch err := s.send(ctx, shopID, id); {
+			switch err := s.send(ctx, shopID, m.ID); {
 			case errors.Is(err, errSending):
 				return ErrLater // another process is at it: not out of turn
 			case err != nil && (unsent == nil || errors.Is(unsent, ErrLater)):
 				unsent = err
 			}
 		}
-		if len(ids) < atOnce {
+		if len(unfinished) < atOnce {
 			return unsent
 		}
 	}
@@ -198,8 +216,11 @@ func (s *Service) lookFor(ctx context.Context, n notice) (again bool, err error)
 func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*notice, error) {
 	var ready *notice
 	err := s.untilSettled(ctx, "start sending", func(tx pgx.Tx) error {
-		// The offer is locked before its message is touched: an observe that withdraws it comes wholly
-		// before or wholly after.
+		// The hold of a reserved offer is locked first, as everywhere. The offer is locked before its message
+		// is touched: an observe that withdraws it comes wholly before or wholly after.
+		if _, err := tx.Exec(ctx, `SELECT FROM holds WHERE shop_id = $1 AND offer_id = (SELECT offer_id FROM messages WHERE shop_id = $1 AND id = $2) FOR UPDATE`, shopID, messageID); err != nil {
+			return err
+		}
 		n, err := s.loadNotice(ctx, tx, shopID, messageID, "FOR SHARE OF o")
 		if err != nil {
 			return err
@@ -231,6 +252,17 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 		case !n.Installed:
 			why = "the app was uninstalled"
 		}
+		if why == "" && n.Reserved {
+			tag, err := tx.Exec(ctx, `
+				UPDATE holds SET notice_at = coalesce(notice_at, $3), notice_lease = $4
+				WHERE shop_id = $1 AND offer_id = $2 AND state = 'active' AND NOT pressed AND expires_at > $4`, shopID, n.OfferID, now, now.Add(sendingSpan))
+			if err != nil {
+				return err
+			}
+			if tag.RowsAffected() == 0 {
+				why = "its unit was not held any more"
+			}
+		}
 		if why != "" {
 			return s.cancel(ctx, tx, n, why)
 		}
@@ -256,6 +288,12 @@ func (s *Service) cancel(ctx context.Context, tx pgx.Tx, n notice, why string) e
 	if err != nil || tag.RowsAffected() == 0 || n.OfferState != "open" {
 		return err
 	}
+	if n.Reserved {
+		if !n.Installed {
+			return nil // a shop that has left is not called: its holds are left to their reserve date
+		}
+		return s.startRelease(ctx, tx, n.ShopID, `offer_id = ANY ($4)`, []int64{n.OfferID}, "released", false)
+	}
 	return s.endOffers(ctx, tx, n.ShopID, []int64{n.OfferID}, "withdrawn")
 }
 
@@ -271,6 +309,9 @@ func (s *Service) sent(ctx context.Context, n notice, provider string, sendErr e
 	switch fault.Outcome {
 	case Retry, ShopFault:
 		err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+			if err := s.sendEnded(ctx, tx, n); err != nil {
+				return err
+			}
 			_, err := tx.Exec(ctx, `UPDATE messages SET state = 'pending', error_code = nullif($3, ''), reason = $4 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`,
 				n.ShopID, n.MessageID, fault.Code, fault.Why)
 			if err != nil || fault.Outcome != ShopFault {
@@ -296,12 +337,25 @@ func (s *Service) sent(ctx context.Context, n notice, provider string, sendErr e
 	return s.failed(ctx, n, fault.Outcome, fault.Code, fault.Why)
 }
 
+// sendEnded gives the lease of a reserved offer's hold back: no send is under way any more. After a send
+// of unknown outcome it is left to its end.
+func (s *Service) sendEnded(ctx context.Context, tx pgx.Tx, n notice) error {
+	if !n.Reserved {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `UPDATE holds SET notice_lease = NULL WHERE shop_id = $1 AND offer_id = $2 AND notice_lease IS NOT NULL`, n.ShopID, n.OfferID)
+	return err
+}
+
 // accepted records that the provider has the message. The offer's window is counted from now, and never
 // ends later than it was going to.
 func (s *Service) accepted(ctx context.Context, n notice, provider string) error {
 	now := s.now()
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE offers SET lapses_at = least(lapses_at, $3::timestamptz + make_interval(mins => window_minutes)) WHERE shop_id = $1 AND id = $2 AND state = 'open'`, n.ShopID, n.OfferID, now)
+		if err := s.sendEnded(ctx, tx, n); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE offers SET lapses_at = least(lapses_at, $3::timestamptz + make_interval(mins => window_minutes)) WHERE shop_id = $1 AND id = $2 AND state = 'open' AND NOT reserved`, n.ShopID, n.OfferID, now)
 		if err != nil {
 			return err
 		}
@@ -321,6 +375,13 @@ func (s *Service) accepted(ctx context.Context, n notice, provider string) error
 // and an opt-out that the provider knows of are suppressed, too.
 func (s *Service) failed(ctx context.Context, n notice, outcome Outcome, code, why string) error {
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if err := s.sendEnded(ctx, tx, n); err != nil {
+			return err
+		}
+		// A hold that was told of ends as lapsed, by Release. One that was pressed is somebody's who did hear.
+		if err := s.startRelease(ctx, tx, n.ShopID, `NOT pressed AND offer_id = ANY ($4)`, []int64{n.OfferID}, "released", false); err != nil {
+			return err
+		}
 		if err := s.endOffers(ctx, tx, n.ShopID, []int64{n.OfferID}, "lapsed"); err != nil {
 			return err
 		}

@@ -177,7 +177,7 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 		SELECT coalesce((SELECT max(l.id) FROM restocks l WHERE l.shop_id = $1 AND l.variant_id = $2), 0),
 		       (SELECT count(*) FROM holds WHERE shop_id = $1 AND restock_id = $3 AND state = 'securing'),
 		       (SELECT count(*) FROM holds WHERE shop_id = $1 AND restock_id = $3 AND (state = 'releasing' OR (state = 'active' AND expires_at <= $4))),
-		       (SELECT count(*) FROM offers WHERE shop_id = $1 AND restock_id = $3 AND state = 'open'),
+		       (SELECT count(*) FROM offers WHERE shop_id = $1 AND restock_id = $3 AND state = 'open' AND NOT reserved),
 		       EXISTS (SELECT FROM entries WHERE shop_id = $1 AND variant_id = $2 AND state = 'waiting' AND expires_at > $4)
 		         AND (SELECT state = 'installed' FROM shops WHERE id = $1),
 		       rise_since, approved_to, declined
@@ -284,7 +284,19 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 		if up > 0 || f.Restock == nil { // Shopify has more than we know of, or it was opened just now
 			free = r.Available
 		}
-		if n := min(sellable, free)*set.NoticesPerUnit - openOffers; n > 0 && mayTell {
+		n := min(sellable, free)*set.NoticesPerUnit - openOffers
+		if set.Reserves() {
+			n = min(n, r.Available, reserveAtOnce-securing)
+		}
+		switch {
+		case n <= 0 || !mayTell:
+		case set.Reserves():
+			made, err := s.allocateReserved(ctx, tx, shopID, variantID, r.ID, n, set, now)
+			if err != nil {
+				return false, err
+			}
+			r.Available, r.Live = r.Available-made, r.Live+made
+		default:
 			made, err := s.allocate(ctx, tx, shopID, variantID, r.ID, n, set, now)
 			if err != nil {
 				return false, err
@@ -358,7 +370,7 @@ func (s *Service) change(ctx context.Context, tx pgx.Tx, shopID, restockID int64
 func (s *Service) withdraw(ctx context.Context, tx pgx.Tx, shopID, restockID int64, n int, now time.Time) error {
 	_, err := tx.Exec(ctx, `
 		WITH newest AS (
-			SELECT id FROM offers WHERE shop_id = $1 AND restock_id = $2 AND state = 'open' ORDER BY id DESC LIMIT $3 FOR UPDATE
+			SELECT id FROM offers WHERE shop_id = $1 AND restock_id = $2 AND state = 'open' AND NOT reserved ORDER BY id DESC LIMIT $3 FOR UPDATE
 		), gone AS (
 			UPDATE offers o SET state = 'withdrawn', ended_at = $4 FROM newest WHERE o.shop_id = $1 AND o.id = newest.id AND o.state = 'open' RETURNING o.id, o.entry_id
 		), unsent AS (
@@ -375,6 +387,11 @@ func (s *Service) withdraw(ctx context.Context, tx pgx.Tx, shopID, restockID int
 // unsentSpan is how long an offer waits for its message to be accepted before its window is counted
 // anyway.
 const unsentSpan = 10 * time.Minute
+
+// reserveAtOnce is the most holds of a restock that wait to be secured before anybody is told of them. The
+// smallest plan of Shopify's pays for so many in 3 minutes; the next follow when these are through
+// (allocateMore).
+const reserveAtOnce = 1000
 
 // allocate offers n free units to the head of the queue: of those who wait for the variant and may be
 // told now, the ones that joined first (promise 3), each at most once in a restock unless an offer was
@@ -407,6 +424,51 @@ func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, re
 		return 0, err
 	}
 	return made, s.queue(ctx, tx, []river.InsertManyParams{{Args: NoticeJob{ShopID: shopID, RestockID: restockID}}})
+}
+
+// allocateReserved gives n free units to the head of the queue by the second form: it takes each unit from
+// the counter and makes the hold, as a claim would, before its person is told. Nobody is told about a unit
+// that is not held for them: the notice follows when the hold is active, and a hold that is refused before
+// that was never heard of. Like a claim it touches neither rose nor fell.
+func (s *Service) allocateReserved(ctx context.Context, tx pgx.Tx, shopID, variantID, restockID int64, n int, set shop.Settings, now time.Time) (int, error) {
+	var made int
+	err := tx.QueryRow(ctx, `
+		WITH head AS MATERIALIZED (
+			SELECT e.id, e.contact_id, e.joined_at FROM entries e
+			WHERE e.shop_id = $1 AND e.variant_id = $2 AND e.state = 'waiting' AND e.expires_at > $5
+			  AND NOT EXISTS (SELECT FROM offers o WHERE o.shop_id = $1 AND o.restock_id = $3 AND o.entry_id = e.id AND o.state NOT IN ('missed', 'withdrawn'))
+			ORDER BY e.joined_at, e.id LIMIT $4 FOR UPDATE OF e
+		), made AS (
+			INSERT INTO offers (shop_id, restock_id, entry_id, state, reserved, window_minutes, lapses_at, created_at)
+			SELECT $1, $3, h.id, 'open', true, w.minutes, $5::timestamptz + make_interval(mins => w.minutes) + $8::interval, $5
+			FROM head h JOIN contacts c ON c.shop_id = $1 AND c.id = h.contact_id
+			CROSS JOIN LATERAL (SELECT CASE c.channel WHEN 'sms' THEN $7::int ELSE $6::int END AS minutes) w
+			ORDER BY h.joined_at, h.id
+			RETURNING id, entry_id
+		), held AS (
+			INSERT INTO holds (shop_id, restock_id, offer_id, entry_id, variant_id, state, pressed, hold_minutes, claimed_at)
+			SELECT $1, $3, made.id, made.entry_id, $2, 'securing', false, $9, $5 FROM made ORDER BY made.id
+			RETURNING id
+		), counted AS (
+			UPDATE restocks SET available = available - (SELECT count(*) FROM held), live = live + (SELECT count(*) FROM held)
+			WHERE shop_id = $1 AND id = $3 AND EXISTS (SELECT FROM held)
+		), moved AS (
+			UPDATE entries e SET state = 'offered' FROM made WHERE e.shop_id = $1 AND e.id = made.entry_id AND e.state = 'waiting'
+		)
+		SELECT count(*) FROM held`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan, set.HoldMinutes).Scan(&made)
+	if err != nil {
+		return 0, fmt.Errorf("allocate reserved: %w", err)
+	}
+	return made, s.queue(ctx, tx, secureJobs(shopID, made))
+}
+
+// secureJobs is workers for so many new holds.
+func secureJobs(shopID int64, holds int) []river.InsertManyParams {
+	jobs := make([]river.InsertManyParams, min(holds, securers))
+	for i := range jobs {
+		jobs[i].Args = SecureJob{ShopID: shopID}
+	}
+	return jobs
 }
 
 // finishApply closes a restock that has nothing left, and marks one whose promises Shopify does not back.

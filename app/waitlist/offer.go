@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"holdfast/app/shop"
 )
@@ -21,6 +20,7 @@ type Offer struct {
 	// State is open, securing, held, gone, lapsed, passed, sold, expired or left. (The page has one more,
 	// invalid, for a link that is none.)
 	State       string
+	Reserved    bool      // an open offer's unit is held already: a press cannot come too late for it
 	Until       time.Time // of the offer when open, of the hold when held; else zero
 	HoldMinutes int       // how long a press holds the unit
 	CheckoutURL string    // only when held
@@ -35,6 +35,7 @@ type pressed struct {
 	ShopID, RestockID, OfferID, EntryID int64
 
 	OfferState string
+	Reserved   bool
 	LapsesAt   time.Time
 	EntryState string
 	HoldID     *int64
@@ -42,6 +43,8 @@ type pressed struct {
 	Reason     *string
 	ExpiresAt  *time.Time
 	InvoiceURL *string
+	Pressed    *bool
+	NoticeAt   *time.Time
 }
 
 // newest reads the newest offer of the entry and restock that a reserve token names. A token carries the
@@ -55,8 +58,8 @@ func (s *Service) newest(ctx context.Context, token string) (pressed, Offer, err
 		return p, o, err
 	}
 	err = s.db.QueryRow(ctx, `
-		SELECT n.shop_id, n.restock_id, n.id, n.entry_id, n.state, n.lapses_at, e.state,
-		       h.id, h.state, h.reason, h.expires_at, h.invoice_url,
+		SELECT n.shop_id, n.restock_id, n.id, n.entry_id, n.state, n.reserved, n.lapses_at, e.state,
+		       h.id, h.state, h.reason, h.expires_at, h.invoice_url, h.pressed, h.notice_at,
 		       s.name, e.locale, `+placeOf+`, coalesce(h.hold_minutes, t.hold_minutes), `+itemColumns+`
 		FROM offers o
 		JOIN LATERAL (SELECT * FROM offers n WHERE n.shop_id = o.shop_id AND n.entry_id = o.entry_id AND n.restock_id = o.restock_id ORDER BY n.id DESC LIMIT 1) n ON true
@@ -65,8 +68,8 @@ func (s *Service) newest(ctx context.Context, token string) (pressed, Offer, err
 		JOIN settings t ON t.shop_id = n.shop_id
 		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id
 		LEFT JOIN holds h ON h.shop_id = n.shop_id AND h.offer_id = n.id
-		WHERE o.id = $1`, id).Scan(append([]any{&p.ShopID, &p.RestockID, &p.OfferID, &p.EntryID, &p.OfferState, &p.LapsesAt, &p.EntryState,
-		&p.HoldID, &p.HoldState, &p.Reason, &p.ExpiresAt, &p.InvoiceURL,
+		WHERE o.id = $1`, id).Scan(append([]any{&p.ShopID, &p.RestockID, &p.OfferID, &p.EntryID, &p.OfferState, &p.Reserved, &p.LapsesAt, &p.EntryState,
+		&p.HoldID, &p.HoldState, &p.Reason, &p.ExpiresAt, &p.InvoiceURL, &p.Pressed, &p.NoticeAt,
 		&o.ShopName, &o.Locale, &o.Place, &o.HoldMinutes}, o.Item.fields()...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return p, o, ErrInvalidLink
@@ -79,7 +82,7 @@ func (s *Service) newest(ctx context.Context, token string) (pressed, Offer, err
 	o.State, o.Retry = p.show(o.Now)
 	switch o.State {
 	case "open":
-		o.Until = p.LapsesAt
+		o.Until, o.Reserved = p.LapsesAt, p.Reserved
 	case "held":
 		o.Until, o.CheckoutURL = *p.ExpiresAt, *p.InvoiceURL
 	}
@@ -107,6 +110,16 @@ func (p pressed) show(now time.Time) (string, time.Duration) {
 	state := *p.HoldState
 	if state == "releasing" {
 		state = *p.Reason
+	}
+	if !*p.Pressed { // held before it was told, and not pressed
+		switch {
+		case state == "active" && p.ExpiresAt.After(now):
+			return "open", later
+		case state == "active" || state == "expired":
+			return "lapsed", later
+		case state == "released" && p.OfferState == "missed":
+			return "gone", later
+		}
 	}
 	switch state {
 	case "securing", "active":
@@ -140,10 +153,39 @@ func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
 	if err != nil || o.State != "open" {
 		return o, err
 	}
+	if p.Reserved {
+		if err := s.pressReserved(ctx, p.ShopID, p.OfferID); err != nil {
+			return o, err
+		}
+		return s.Look(ctx, token)
+	}
 	if _, _, err := s.presses.ask(ctx, restockLine{p.ShopID, p.RestockID}, p.OfferID); err != nil {
 		return o, err
 	}
 	return s.Look(ctx, token)
+}
+
+// pressReserved marks the hold of a reserved offer pressed: from now on its shopper has the hold minutes. It
+// is one statement on that hold's own row, with no counter and no call of Shopify's in it, and the way to
+// the checkout is shown after it has committed, never before. A hold that is not active and unpressed and
+// within its time is left alone: a press must not bring a dead one back to life.
+func (s *Service) pressReserved(ctx context.Context, shopID, offerID int64) error {
+	if err := s.point(ctx, "claim_commit", "before"); err != nil {
+		return err
+	}
+	_, err := s.db.Exec(ctx, `
+		WITH hold AS (
+			UPDATE holds SET pressed = true, expires_at = $3::timestamptz + make_interval(mins => hold_minutes)
+			WHERE shop_id = $1 AND offer_id = $2 AND state = 'active' AND NOT pressed AND expires_at > $3
+			RETURNING offer_id, entry_id
+		), claimed AS (
+			UPDATE offers o SET state = 'claimed', ended_at = $3 FROM hold WHERE o.shop_id = $1 AND o.id = hold.offer_id AND o.state = 'open'
+		)
+		UPDATE entries e SET state = 'holding' FROM hold WHERE e.shop_id = $1 AND e.id = hold.entry_id AND e.state = 'offered'`, shopID, offerID, s.now())
+	if err != nil {
+		return fmt.Errorf("press: %w", err)
+	}
+	return s.point(ctx, "claim_commit", "after")
 }
 
 // claim commits k presses on one restock together, in press order, as one conditional statement behind the
@@ -187,21 +229,20 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 			shopID, restockID, offers, s.now())
 		var what string
 		var id int64
-		var jobs []river.InsertManyParams
+		var held int
 		var missed []int64
 		_, err := pgx.ForEachRow(rows, []any{&what, &id}, func() error {
-			switch {
-			case what == "missed":
+			if what == "held" {
+				held++
+			} else {
 				missed = append(missed, id)
-			case len(jobs) < securers:
-				jobs = append(jobs, river.InsertManyParams{Args: SecureJob{ShopID: shopID}})
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if err := s.queue(ctx, tx, jobs); err != nil {
+		if err := s.queue(ctx, tx, secureJobs(shopID, held)); err != nil {
 			return err
 		}
 		if err := s.hint(ctx, tx, shopID, missed...); err != nil {
@@ -223,12 +264,12 @@ func (s *Service) Pass(ctx context.Context, token string) (Offer, error) {
 	if err != nil {
 		return o, err
 	}
-	switch o.State {
-	case "open":
+	switch {
+	case o.State == "open" && !p.Reserved:
 		err = s.untilSettled(ctx, "pass", func(tx pgx.Tx) error {
 			return s.endOffers(ctx, tx, p.ShopID, []int64{p.OfferID}, "passed")
 		})
-	case "securing", "held":
+	case o.State == "open" || o.State == "securing" || o.State == "held":
 		err = s.untilSettled(ctx, "pass", func(tx pgx.Tx) error {
 			return s.startRelease(ctx, tx, p.ShopID, `id = ANY ($4)`, []int64{*p.HoldID}, "released", true)
 		})
@@ -241,12 +282,12 @@ func (s *Service) Pass(ctx context.Context, token string) (Offer, error) {
 	return s.Look(ctx, token)
 }
 
-// endOffers ends open offers, by time or by their shopper; their entries wait again, unsent messages are
+// endOffers ends open offers without a hold, by time or by their shopper (a reserved one ends with its hold); their entries wait again, unsent messages are
 // cancelled, and the units are looked at.
 func (s *Service) endOffers(ctx context.Context, tx pgx.Tx, shopID int64, offers []int64, to string) error {
 	rows, _ := tx.Query(ctx, `
 		WITH ended AS (
-			UPDATE offers SET state = $3, ended_at = $4 WHERE shop_id = $1 AND id = ANY ($2) AND state = 'open' RETURNING id, entry_id, restock_id
+			UPDATE offers SET state = $3, ended_at = $4 WHERE shop_id = $1 AND id = ANY ($2) AND state = 'open' AND NOT reserved RETURNING id, entry_id, restock_id
 		), unsent AS (
 			UPDATE messages m SET state = 'cancelled', reason = 'the offer ended before it was sent' FROM ended
 			WHERE m.shop_id = $1 AND m.offer_id = ended.id AND m.state = 'pending'

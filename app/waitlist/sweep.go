@@ -26,7 +26,7 @@ const (
 func (s *Service) Sweep(ctx context.Context) error {
 	now := s.now()
 	rows, _ := s.db.Query(ctx, `
-		SELECT shop_id FROM offers WHERE state = 'open' AND lapses_at <= $1
+		SELECT shop_id FROM offers WHERE state = 'open' AND NOT reserved AND lapses_at <= $1
 		UNION SELECT shop_id FROM holds WHERE state IN ('securing', 'active') AND expires_at <= $1
 		UNION SELECT shop_id FROM holds WHERE state = 'securing' AND expires_at IS NULL AND claimed_at <= $2
 		UNION SELECT shop_id FROM entries WHERE state = 'waiting' AND expires_at <= $1
@@ -69,7 +69,7 @@ func (s *Service) sweepOffers(ctx context.Context, shopID int64, now time.Time) 
 	due := 0
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
-			SELECT id FROM offers WHERE shop_id = $1 AND state = 'open' AND lapses_at <= $2
+			SELECT id FROM offers WHERE shop_id = $1 AND state = 'open' AND NOT reserved AND lapses_at <= $2
 			ORDER BY lapses_at, id LIMIT $3 FOR UPDATE SKIP LOCKED`, shopID, now, sweepChunk)
 		overdue, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {

@@ -54,7 +54,7 @@ func newWorld(t testing.TB, change ...func(*shop.Settings)) *world {
 	w.store.variants[chair] = &waitlist.VariantReading{ID: chair, ProductID: 11, InventoryItemID: 1101, SKU: "CHAIR", Title: "Oak", ProductTitle: "Chair",
 		Handle: "chair", Price: "120.00", Active: true, Published: true, Tracked: true}
 	w.list = w.service()
-	w.settings(append([]func(*shop.Settings){func(s *shop.Settings) { s.SettleSeconds = 0 }}, change...)...)
+	w.settings(append([]func(*shop.Settings){func(s *shop.Settings) { s.SettleSeconds, s.ReserveBeforeTelling = 0, false }}, change...)...)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			w.checkBooks()
@@ -377,9 +377,11 @@ func (w *world) checkBooks() {
 		w.t.Fatal(err)
 	}
 	for what, sql := range map[string]string{
-		"an entry is offered without an open offer, or the other way round": `SELECT count(*) FROM entries e WHERE (e.state = 'offered') <> EXISTS (SELECT FROM offers o WHERE o.entry_id = e.id AND o.state = 'open')`,
-		"an entry holds without a live hold":                                `SELECT count(*) FROM entries e WHERE e.state = 'holding' AND NOT EXISTS (SELECT FROM holds h WHERE h.entry_id = e.id AND h.state IN ('securing', 'active', 'releasing'))`,
-		"a suppressed contact is live":                                      `SELECT count(*) FROM entries e JOIN contacts c ON c.id = e.contact_id JOIN suppressions s ON s.address = c.address AND s.channel = c.channel WHERE e.state IN ('waiting', 'offered', 'holding')`,
+		"an entry is offered without an open offer, or the other way round":                      `SELECT count(*) FROM entries e WHERE (e.state = 'offered') <> EXISTS (SELECT FROM offers o WHERE o.entry_id = e.id AND o.state = 'open' AND (NOT o.reserved OR e.state IN ('offered', 'waiting', 'holding')))`,
+		"an open reserved offer without a live hold that nobody pressed, or the other way round": `SELECT count(*) FROM offers o WHERE (o.reserved AND o.state = 'open') <> EXISTS (SELECT FROM holds h WHERE h.offer_id = o.id AND NOT h.pressed AND h.state IN ('securing', 'active', 'releasing'))`,
+		"a message about a unit that was not held when it was sent":                              `SELECT count(*) FROM messages m JOIN offers o ON o.id = m.offer_id JOIN holds h ON h.offer_id = o.id WHERE o.reserved AND m.attempts > 0 AND (h.activated_at IS NULL OR h.notice_at IS NULL OR h.notice_at < h.activated_at)`,
+		"an entry holds without a live hold":                                                     `SELECT count(*) FROM entries e WHERE e.state = 'holding' AND NOT EXISTS (SELECT FROM holds h WHERE h.entry_id = e.id AND h.state IN ('securing', 'active', 'releasing'))`,
+		"a suppressed contact is live":                                                           `SELECT count(*) FROM entries e JOIN contacts c ON c.id = e.contact_id JOIN suppressions s ON s.address = c.address AND s.channel = c.channel WHERE e.state IN ('waiting', 'offered', 'holding')`,
 	} {
 		var n int64
 		if err := w.db.QueryRow(ctx, sql).Scan(&n); err != nil {
