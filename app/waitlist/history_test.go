@@ -63,7 +63,8 @@ func begin(w *world, rt *rapid.T, actions map[string]int) *history {
 	w.outbox = &outbox{}
 	w.points = map[string]func() error{}
 	w.list = w.service()
-	w.settings(func(s *shop.Settings) { s.NoticesPerUnit, s.Threshold = 1, 1 })
+	reserves := rapid.Bool().Draw(rt, "reserve before telling")
+	w.settings(func(s *shop.Settings) { s.NoticesPerUnit, s.Threshold, s.ReserveBeforeTelling = 1, 1, reserves })
 	h := &history{world: w, rt: rt, names: people(8), stopped: map[string]bool{}, sent: map[int64]int{}, deleted: map[int64]bool{}, actions: actions}
 	w.outbox.answer = func(m waitlist.Outgoing) error {
 		if h.stopped[m.To] {
@@ -71,6 +72,14 @@ func begin(w *world, rt *rapid.T, actions map[string]int) *history {
 		}
 		if h.sent[m.MessageID]++; h.sent[m.MessageID] > 1 {
 			rt.Fatalf("%s was told twice by message %d", m.To, m.MessageID)
+		}
+		if draft := h.one(`SELECT coalesce((SELECT h.draft_id FROM messages m JOIN offers o ON o.id = m.offer_id AND o.reserved JOIN holds h ON h.offer_id = o.id WHERE m.id = $1), -1)`, m.MessageID); draft != -1 && !h.deleted[draft] {
+			h.store.mu.Lock()
+			d := h.store.drafts[draft]
+			h.store.mu.Unlock()
+			if d == nil || (!d.reserved && !d.Completed) {
+				rt.Fatalf("%s is told about a unit that is not held\n%s", m.To, strings.Join(h.steps, "\n"))
+			}
 		}
 		return nil
 	}
@@ -226,6 +235,7 @@ func (h *history) workJob(id int64) bool {
 	var args []byte
 	h.must(h.db.QueryRow(h.t.Context(), `SELECT kind, args FROM river_job WHERE id = $1`, id).Scan(&kind, &args))
 	h.did("work %s %s", kind, args)
+	h.must(h.list.SecurersGone(h.t.Context(), h.shop)) // a pause between two tries is not what is looked at
 	var err error
 	if kind == "observe" {
 		h.observing(func() error { err = h.work(h.list, kind, args); return err })
@@ -263,7 +273,7 @@ func (h *history) told() {
 	if newest == h.offers {
 		return
 	}
-	if over := h.one(`SELECT count(*) FROM restocks r, settings t WHERE r.state = 'open' AND (SELECT count(*) FROM offers o WHERE o.restock_id = r.id AND o.state = 'open') > r.available * t.notices_per_unit`); over > 0 {
+	if over := h.one(`SELECT count(*) FROM restocks r, settings t WHERE r.state = 'open' AND (SELECT count(*) FROM offers o WHERE o.restock_id = r.id AND o.state = 'open' AND NOT o.reserved) > r.available * t.notices_per_unit`); over > 0 {
 		h.rt.Fatalf("more offers than units\n%s", strings.Join(h.steps, "\n"))
 	}
 	if passed := h.one(`
@@ -441,8 +451,9 @@ func (h *history) deletesDraft(rt *rapid.T) {
 
 func (h *history) changes(rt *rapid.T) {
 	n, threshold := rapid.IntRange(1, 3).Draw(rt, "per unit"), rapid.IntRange(1, 2).Draw(rt, "threshold")
-	h.did("settings: %d per unit, threshold %d", n, threshold)
-	h.settings(func(s *shop.Settings) { s.NoticesPerUnit, s.Threshold = n, threshold })
+	reserves := rapid.Bool().Draw(rt, "reserve before telling")
+	h.did("settings: %d per unit, threshold %d, reserve before telling %v", n, threshold, reserves)
+	h.settings(func(s *shop.Settings) { s.NoticesPerUnit, s.Threshold, s.ReserveBeforeTelling = n, threshold, reserves })
 }
 
 // check looks at what holds in every committed state.
@@ -454,6 +465,9 @@ func (h *history) check(rt *rapid.T) {
 	}
 	if n := h.one(`SELECT count(*) FROM holds h JOIN offers o ON o.id = h.offer_id WHERE h.state = 'refused' AND o.state = 'claimed'`); n > 0 {
 		rt.Fatalf("%d people whose hold was refused count as told\n%s", n, strings.Join(h.steps, "\n"))
+	}
+	if n := h.one(`SELECT count(*) FROM offers o JOIN messages m ON m.offer_id = o.id WHERE o.reserved AND o.state = 'missed' AND m.attempts > 0`); n > 0 {
+		rt.Fatalf("%d people who may have been told count as never told\n%s", n, strings.Join(h.steps, "\n"))
 	}
 	rows, _ := h.db.Query(h.t.Context(), `SELECT draft_id FROM holds WHERE state IN ('expired', 'released', 'refused') AND draft_id IS NOT NULL`)
 	ended, err := pgx.CollectRows(rows, pgx.RowTo[int64])
