@@ -320,7 +320,7 @@ func TestSettingsAreSavedTogetherOrNotAtAll(t *testing.T) {
 	if code != http.StatusUnprocessableEntity || len(f.done()) != 0 {
 		t.Fatalf("%d, did %v", code, f.done())
 	}
-	for _, said := range []string{"Nothing was saved: 7 values need a look", `value="abc"`, "Give a whole number, in digits alone.", "Choose a whole number from 1 to 1000000.", "Not available yet: units are held when the button is pressed.",
+	for _, said := range []string{"Nothing was saved: 6 values need a look", `value="abc"`, "Give a whole number, in digits alone.", "Choose a whole number from 1 to 1000000.",
 		"Give one mail address, such as help@example.com.", `value="nobody"`, "Give the ids of locations, whole numbers separated by commas.", "quiet_hours: there is no such setting"} {
 		if !strings.Contains(body, said) {
 			t.Errorf("%q is missing in\n%s", said, body)

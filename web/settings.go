@@ -34,7 +34,7 @@ func settingsOf(set *shop.Settings) []settingGroup {
 		{"Holding", []setting{
 			number("hold_minutes", "A unit is held for", "minutes", "How long a shopper who pressed has to check out. Then it goes to the next in line. 5 to 120.", &set.HoldMinutes),
 			{templates.Field{Name: "reserve_before_telling", Label: "Reserve before telling", Kind: "checkbox",
-				Help: "Nobody is told about a unit that is not already held for them."}, &set.ReserveBeforeTelling},
+				Help: "Nobody is told about a unit that is not already held for them, so nobody finds it gone. With more than one person told per unit this is off: then whoever presses first has the unit."}, &set.ReserveBeforeTelling},
 		}},
 		{"Telling", []setting{
 			number("offer_minutes_email", "An emailed offer stands for", "minutes", "How long the first in line have to press, once the email is sent. 15 to 2,880.", &set.OfferMinutesEmail),

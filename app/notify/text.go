@@ -82,13 +82,14 @@ func lasting(d time.Duration, short bool) string {
 type mailText struct {
 	Shop, Item, Name, Lasting    string
 	Image                        string
+	Reserved                     bool
 	Reserve, Place, Unsubscribe  string
 	Greeting, Opening, Condition string
 }
 
 func (s *Sender) mailText(m waitlist.Outgoing) mailText {
 	t := mailText{
-		Shop: seller(m), Item: item(m), Name: oneLine(m.Name), Lasting: lasting(m.Window, false),
+		Shop: seller(m), Item: item(m), Name: oneLine(m.Name), Lasting: lasting(m.Window, false), Reserved: m.Reserved,
 		Reserve:     s.public + "/r/" + m.ReserveToken,
 		Place:       s.public + "/q/" + m.PlaceToken,
 		Unsubscribe: s.public + "/u/" + m.UnsubscribeToken,
@@ -101,17 +102,36 @@ func (s *Sender) mailText(m waitlist.Outgoing) mailText {
 		t.Greeting = "Hello " + t.Name + ","
 	}
 	t.Opening = t.Item + " is back at " + t.Shop + ", and it is your turn."
+	if m.Reserved {
+		t.Opening = t.Item + " is back at " + t.Shop + ", and one is reserved for you."
+		t.Condition = "It is yours for " + t.Lasting + " from when this mail was sent. Press the button on the page that opens, and go to checkout: from then on it is held for another " +
+			lasting(time.Duration(m.HoldMinutes)*time.Minute, false) + ". If you do nothing, it goes to the next in line."
+		return t
+	}
 	t.Condition = "Your turn lasts " + t.Lasting + " from when this mail was sent. Press the button on the page that opens, and one unit is set aside for you while you check out. If you do nothing, it goes to the next in line."
 	return t
 }
 
-func (t mailText) subject() string { return t.Item + " is back: reserve yours" }
+func (t mailText) subject() string {
+	if t.Reserved {
+		return t.Item + " is back: one is reserved for you"
+	}
+	return t.Item + " is back: reserve yours"
+}
+
+// Button is what the link is called.
+func (t mailText) Button() string {
+	if t.Reserved {
+		return "Get yours"
+	}
+	return "Reserve yours"
+}
 
 func (t mailText) plain() string {
 	return strings.Join([]string{
 		t.Greeting,
 		t.Opening,
-		"Reserve yours: " + t.Reserve,
+		t.Button() + ": " + t.Reserve,
 		t.Condition,
 		"See your place in the queue, or leave it: " + t.Place,
 		"You get this mail because you asked " + t.Shop + " to tell you. No more mails like this: " + t.Unsubscribe,
@@ -136,7 +156,7 @@ const mailHTML = `<!doctype html>
 {{if .Image}}<p style="margin:0 0 16px"><img src="{{.Image}}" alt="" width="456" style="display:block;width:100%;height:auto;border-radius:8px"></p>{{end}}
 <p>{{.Greeting}}</p>
 <p>{{.Opening}}</p>
-<p style="margin:28px 0"><a href="{{.Reserve}}" style="display:inline-block;padding:14px 24px;background:#1c1b19;color:#ffffff;border-radius:8px;text-decoration:none;font-weight:600">Reserve yours</a></p>
+<p style="margin:28px 0"><a href="{{.Reserve}}" style="display:inline-block;padding:14px 24px;background:#1c1b19;color:#ffffff;border-radius:8px;text-decoration:none;font-weight:600">{{.Button}}</a></p>
 <p>{{.Condition}}</p>
 <p><a href="{{.Place}}" style="color:#1c1b19">See your place in the queue, or leave it</a></p>
 <p style="margin:32px 0 0;color:#6b6862;font-size:13px">You get this mail because you asked {{.Shop}} to tell you. <a href="{{.Unsubscribe}}" style="color:#6b6862">No more mails like this</a></p>
@@ -149,6 +169,9 @@ const mailHTML = `<!doctype html>
 // at its beginning or its end. No reply words are offered but STOP: Twilio takes several others (YES,
 // CANCEL, END) as opting in or out.
 func textParts(m waitlist.Outgoing) (afterShop, afterItem string) {
+	if m.Reserved {
+		return ": ", " is back. One is reserved for you for " + lasting(m.Window, true) + ": "
+	}
 	return ": ", " is back. Reserve yours within " + lasting(m.Window, true) + ": "
 }
 

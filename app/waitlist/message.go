@@ -34,7 +34,6 @@ type notice struct {
 	ContactKey string
 	EntryState string
 	OfferState string
-	Reserved   bool // its unit is held: the hold's time is the offer's
 	LapsesAt   time.Time
 	Minutes    int // the offer's window
 	OnSale     bool
@@ -49,7 +48,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 	n := notice{Outgoing: Outgoing{ShopID: shopID, MessageID: messageID}}
 	rows, err := q.Query(ctx, `
 		SELECT m.state, m.attempts, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
-		       o.id, o.state, o.reserved, o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
+		       o.id, o.state, o.reserved, coalesce((SELECT h.hold_minutes FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id), t.hold_minutes), o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
 		       s.state = 'installed', s.name, t.reply_to
 		FROM messages m
 		JOIN contacts c ON c.shop_id = m.shop_id AND c.id = m.contact_id
@@ -70,7 +69,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		return n, ErrNotFound
 	}
 	err = rows.Scan(&n.State, &n.Attempts, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
-		&n.OfferID, &n.OfferState, &n.Reserved, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
+		&n.OfferID, &n.OfferState, &n.Reserved, &n.HoldMinutes, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
 		&n.Installed, &n.ShopName, &n.ReplyTo)
 	n.Window = time.Duration(n.Minutes) * time.Minute
 	n.Attempt = n.Attempts

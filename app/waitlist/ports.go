@@ -147,6 +147,8 @@ type Outgoing struct {
 	VariantTitle      string
 	ImageURL, Price   string
 	Window            time.Duration // how long the offer stands once the message is accepted
+	Reserved          bool          // the unit is held already, for the window
+	HoldMinutes       int           // and from a press on for so long
 	ReserveToken      string        // /r
 	UnsubscribeToken  string        // /u
 	PlaceToken        string        // /q

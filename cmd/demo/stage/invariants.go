@@ -131,6 +131,7 @@ type (
 	offerRow struct {
 		ShopID, ID, RestockID, EntryID int64
 		State                          string
+		Reserved                       bool
 		CreatedAt                      time.Time
 		EndedAt                        *time.Time
 		hold                           *holdRow
@@ -138,6 +139,8 @@ type (
 	holdRow struct {
 		ShopID, ID, RestockID, OfferID, EntryID, VariantID int64
 		State                                              string
+		Pressed                                            bool
+		NoticeAt                                           *time.Time
 		ClaimedAt                                          time.Time
 		ExpiresAt, EndedAt, PaidLateAt                     *time.Time
 		DraftID, OrderID                                   *int64
@@ -276,12 +279,12 @@ func (b *books) read(ctx context.Context, tx pgx.Tx) (err error) {
 	if err != nil {
 		return err
 	}
-	b.offers, err = rowsOf[offerRow](ctx, tx, `SELECT shop_id, id, restock_id, entry_id, state, created_at, ended_at FROM offers ORDER BY shop_id, id`)
+	b.offers, err = rowsOf[offerRow](ctx, tx, `SELECT shop_id, id, restock_id, entry_id, state, reserved, created_at, ended_at FROM offers ORDER BY shop_id, id`)
 	if err != nil {
 		return err
 	}
 	b.holds, err = rowsOf[holdRow](ctx, tx, `
-		SELECT shop_id, id, restock_id, offer_id, entry_id, variant_id, state, claimed_at, expires_at, ended_at, paid_late_at, draft_id, order_id
+		SELECT shop_id, id, restock_id, offer_id, entry_id, variant_id, state, pressed, notice_at, claimed_at, expires_at, ended_at, paid_late_at, draft_id, order_id
 		FROM holds ORDER BY shop_id, id`)
 	if err != nil {
 		return err
@@ -385,7 +388,7 @@ func (b *books) unitsAddUp(r *restockRow) {
 		}
 	}
 	for _, o := range r.Offers {
-		if o.State == "open" {
+		if o.State == "open" && !o.Reserved { // a reserved one has its unit in live
 			r.open++
 		}
 	}
@@ -418,14 +421,14 @@ func (b *books) noMoreNoticesThanUnits(r *restockRow) {
 		b.broken("promise 2: restock %d has %d open offers for %d available units", r.ID, r.open, r.available)
 	}
 	var last time.Time
-	for i, o := range r.Offers {
-		if i > 0 && o.CreatedAt.Equal(last) {
+	for _, o := range r.Offers {
+		if o.Reserved || o.CreatedAt.Equal(last) {
 			continue
 		}
 		last = o.CreatedAt
 		open, available := 0, 0
 		for _, other := range r.Offers {
-			if !other.CreatedAt.After(last) && (other.EndedAt == nil || other.EndedAt.After(last.Add(skew))) {
+			if !other.Reserved && !other.CreatedAt.After(last) && (other.EndedAt == nil || other.EndedAt.After(last.Add(skew))) {
 				open++
 			}
 		}
@@ -456,10 +459,23 @@ func (b *books) statesFit() {
 	for _, e := range b.entries {
 		open, live := 0, 0
 		for _, o := range e.offers {
+			held := o.hold != nil && o.hold.live()
+			if o.State == "open" && o.Reserved {
+				// Its hold is what it stands on, and ends it.
+				if !held || o.hold.Pressed {
+					b.broken("promise 1: reserved offer %d is open without a live hold that nobody pressed", o.ID)
+				}
+				if e.State == "offered" {
+					open++
+				} else if e.live() {
+					b.broken("promise 1: entry %d is %s, with the reserved offer %d open", e.ID, e.State, o.ID)
+				}
+				continue
+			}
 			if o.State == "open" {
 				open++
 			}
-			if o.hold != nil && o.hold.live() {
+			if held {
 				live++
 			}
 		}
@@ -481,7 +497,10 @@ func (b *books) statesFit() {
 		if o.EntryID != h.EntryID || o.RestockID != h.RestockID {
 			b.broken("promise 1: hold %d is for entry %d in restock %d, its offer %d for entry %d in restock %d", h.ID, h.EntryID, h.RestockID, o.ID, o.EntryID, o.RestockID)
 		}
-		if h.live() && o.State != "claimed" {
+		if h.NoticeAt != nil && o.State == "missed" {
+			b.broken("promise 5: hold %d was told of at %s, and its offer %d counts as never told", h.ID, h.NoticeAt.Format(time.RFC3339Nano), o.ID)
+		}
+		if h.live() && h.Pressed != (o.State == "claimed") {
 			b.broken("promise 1: hold %d is %s, its offer %d is %s", h.ID, h.State, o.ID, o.State)
 		}
 	}
