@@ -309,15 +309,17 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 	}
 
 	nothing := f.Restock == nil && r == nil && sellable < set.Threshold
+	// What must be looked at again is not seen yet: whoever does has a job, and a hint needs no second one.
+	unseen := moved || (sellable < 0 && securing+releasing > 0)
 	var hints int64
 	err = tx.QueryRow(ctx, `
-		UPDATE variants SET sellable = $3, observed_at = $4, rise_since = $5, seen_seq = greatest(seen_seq, $6),
+		UPDATE variants SET sellable = $3, observed_at = $4, rise_since = $5, seen_seq = CASE WHEN $15 THEN seen_seq ELSE greatest(seen_seq, $6) END,
 		       asked       = CASE WHEN $8 THEN NULL ELSE coalesce($7, asked) END,
 		       approved_to = CASE WHEN $8 THEN NULL ELSE approved_to END,
 		       declined    = CASE WHEN $8 THEN NULL ELSE declined END,
 		       active = $9, published = $10, tracked = $11, continue_selling = $12, components = $13, shared_item = $14
 		WHERE shop_id = $1 AND id = $2 RETURNING hint_seq`, shopID, variantID, sellable, now, riseSince, f.HintSeq, ask, nothing,
-		exists && reading.Active, exists && reading.Published, !exists || reading.Tracked, reading.ContinueSelling, reading.Components, reading.SharedItem,
+		exists && reading.Active, exists && reading.Published, !exists || reading.Tracked, reading.ContinueSelling, reading.Components, reading.SharedItem, unseen,
 	).Scan(&hints)
 	if err != nil {
 		return false, err
@@ -331,7 +333,7 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 			return false, err
 		}
 	}
-	return moved || hints > f.HintSeq || (sellable < 0 && securing+releasing > 0), nil
+	return unseen || hints > f.HintSeq, nil
 }
 
 func named(r VariantReading) string {
