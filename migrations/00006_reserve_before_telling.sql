@@ -6,6 +6,8 @@ ALTER TABLE settings
   ADD COLUMN reserve_before_telling boolean NOT NULL DEFAULT true;
 ALTER TABLE offers
   ADD COLUMN reserved boolean NOT NULL DEFAULT false;   -- its unit is held; it ends with its hold
+ALTER TABLE restocks
+  ADD COLUMN telling boolean NOT NULL DEFAULT false;    -- a job is queued or at work that sends its notices
 ALTER TABLE holds
   ADD COLUMN pressed       boolean NOT NULL DEFAULT true,  -- by its shopper; false: of a reserved offer, not yet
   ADD COLUMN notice_at     timestamptz,                    -- first attempt to tell, committed before the send; NULL: never told
@@ -20,5 +22,6 @@ CREATE INDEX offers_open ON offers (shop_id, restock_id, id) WHERE state = 'open
 ALTER TABLE holds DROP CONSTRAINT unpressed_is_told_when_held, DROP COLUMN pressed, DROP COLUMN notice_at, DROP COLUMN notice_lease;
 DROP INDEX offers_due;
 ALTER TABLE offers DROP COLUMN reserved;
+ALTER TABLE restocks DROP COLUMN telling;
 CREATE INDEX offers_due ON offers (lapses_at) WHERE state = 'open';
 ALTER TABLE settings DROP COLUMN reserve_before_telling;

@@ -380,7 +380,7 @@ func (s *Service) activate(ctx context.Context, shopID int64, h hold) error {
 		if err != nil {
 			return err
 		}
-		return s.queue(ctx, tx, []river.InsertManyParams{{Args: NoticeJob{ShopID: shopID, RestockID: h.RestockID}}})
+		return s.tell(ctx, tx, shopID, h.RestockID)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 
 	"holdfast/app/shop"
 )
@@ -134,10 +135,51 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 				unsent = err
 			}
 		}
-		if len(unfinished) < atOnce {
+		if len(unfinished) == atOnce {
+			continue
+		}
+		if unsent != nil {
 			return unsent
 		}
+		done, err := s.toldAll(ctx, shopID, restockID)
+		if err != nil {
+			return fmt.Errorf("notify restock %d: %w", restockID, err)
+		}
+		if done {
+			return nil
+		}
+		last = 0
 	}
+}
+
+// tell queues the sending of a restock's notices with those that were just written, unless somebody is at it
+// already, who finds these, too (toldAll).
+func (s *Service) tell(ctx context.Context, tx pgx.Tx, shopID, restockID int64) error {
+	tag, err := tx.Exec(ctx, `UPDATE restocks SET telling = true WHERE shop_id = $1 AND id = $2 AND NOT telling`, shopID, restockID)
+	if err != nil || tag.RowsAffected() == 0 {
+		return err
+	}
+	return s.queue(ctx, tx, []river.InsertManyParams{{Args: NoticeJob{ShopID: shopID, RestockID: restockID}}})
+}
+
+// toldAll says that nobody is sending a restock's notices any more, unless there are some to be sent: whoever
+// writes one holds the same lock, and queues a job when nobody is at it.
+func (s *Service) toldAll(ctx context.Context, shopID, restockID int64) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT FROM restocks WHERE shop_id = $1 AND id = $2 FOR UPDATE`, shopID, restockID); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, `
+			SELECT NOT EXISTS (
+				SELECT FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
+				WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND m.state = 'pending')`, shopID, restockID).Scan(&done)
+		if err != nil || !done {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE restocks SET telling = false WHERE shop_id = $1 AND id = $2 AND telling`, shopID, restockID)
+		return err
+	})
+	return done, err
 }
 
 // errSending is a message that is being sent by somebody else, or whose sender has died.

@@ -425,7 +425,7 @@ func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, re
 	if err != nil || made == 0 {
 		return 0, err
 	}
-	return made, s.queue(ctx, tx, []river.InsertManyParams{{Args: NoticeJob{ShopID: shopID, RestockID: restockID}}})
+	return made, s.tell(ctx, tx, shopID, restockID)
 }
 
 // allocateReserved gives n free units to the head of the queue by the second form: it takes each unit from

@@ -207,7 +207,6 @@ func TestWhoWasNeverToldIsToldInTheSameRestock(t *testing.T) {
 			w.store.set(chair, 1)
 			w.observe()
 			w.must(w.list.SecureNext(t.Context(), w.shop))
-			w.dropJobs("notice")
 			id := w.draftOf("ana")
 			w.must(w.store.DeleteDraft(t.Context(), w.shop, id))
 			w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "gone", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
