@@ -2,6 +2,7 @@ package shop
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,6 +55,9 @@ func (s *Store) InstallGrant(ctx context.Context, p Profile, g Grant, now time.T
 	}
 	var id int64
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE shops SET domain = $1 WHERE domain = ANY ($2)`, p.Domain, erasedDomains(s.keys, p.Domain)); err != nil {
+			return err
+		}
 		err := tx.QueryRow(ctx, `
 			INSERT INTO shops (domain, name, currency, country, locale) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (domain) DO UPDATE SET name = $2, currency = $3, country = $4, locale = $5
@@ -187,6 +191,35 @@ func Uninstall(ctx context.Context, db Execer, shopID int64, at time.Time) error
 		return fmt.Errorf("uninstall shop %d: %w", shopID, err)
 	}
 	return nil
+}
+
+// Erase erases what is stored of a shop itself, once it has removed the app and all that it had is gone. What
+// stays is its row, which keys the opt-outs, with a keyed hash of its domain: when the same shop installs the
+// app again, whoever has opted out of its messages still has.
+func Erase(ctx context.Context, tx pgx.Tx, keys *Keys, shopID int64) error {
+	var domain string
+	if err := tx.QueryRow(ctx, `SELECT domain FROM shops WHERE id = $1 AND state = 'uninstalled' FOR UPDATE`, shopID).Scan(&domain); err != nil {
+		return fmt.Errorf("erase shop %d: %w", shopID, err)
+	}
+	_, err := tx.Exec(ctx, `
+		UPDATE shops SET domain = $2, name = '', currency = DEFAULT, country = DEFAULT, locale = DEFAULT, sealed_twilio = NULL, twilio_key = NULL,
+		       trouble = NULL, scopes = '', customers_hidden_at = NULL
+		WHERE id = $1 AND state = 'uninstalled'`, shopID, erasedDomains(keys, domain)[0])
+	if err != nil {
+		return fmt.Errorf("erase shop %d: %w", shopID, err)
+	}
+	return nil
+}
+
+// erasedDomains is what stands for the domain of a shop that was erased, by every configured key, the first
+// key's first. It is
+// a name of 47 characters that nobody can aim at: the hash is keyed.
+func erasedDomains(keys *Keys, domain string) []string {
+	var all []string
+	for _, h := range keys.Hashes(0, "shop domain", domain) {
+		all = append(all, "erased-"+hex.EncodeToString(h)[:40]+".myshopify.com")
+	}
+	return all
 }
 
 // RecordScopes records which scopes an installed shop grants since a time. What is older than what is known

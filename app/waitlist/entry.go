@@ -551,11 +551,11 @@ func (s *Service) untilSettled(ctx context.Context, what string, f func(tx pgx.T
 	return nil
 }
 
-// end ends the live entries that which selects (id, state), for one contact or entry: live holds are
+// end ends the live entries that which selects (id, state), for one contact or some entries ($2): live holds are
 // released, open offers passed, unsent messages cancelled. An entry's state says what it has (offered: an
 // open offer; holding: a live hold), so its UPDATE names the state that was seen: when that has changed
 // meanwhile, so may the rest have, and errAgain starts all of it over.
-func (s *Service) end(ctx context.Context, tx pgx.Tx, shopID int64, which string, arg int64, to string, byShopper bool) error {
+func (s *Service) end(ctx context.Context, tx pgx.Tx, shopID int64, which string, arg any, to string, byShopper bool) error {
 	rows, _ := tx.Query(ctx, which, shopID, arg)
 	type seen struct {
 		ID    int64

@@ -468,6 +468,9 @@ func (s *Service) Delivered(ctx context.Context, shopID int64, d Delivery) error
 	if err != nil {
 		return fmt.Errorf("delivery report: %w", err)
 	}
+	if n.To == "" {
+		return nil // its person was erased meanwhile, and a report may name them
+	}
 	switch d.Status {
 	case "failed":
 		if n.State == "delivered" || n.State == "failed" {

@@ -60,6 +60,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 	if _, err := s.db.Exec(ctx, `DELETE FROM demand WHERE day < $1`, now.AddDate(0, 0, -30)); err != nil {
 		faults = append(faults, fmt.Errorf("sweep demand: %w", err))
 	}
+	if err := s.dropExports(ctx, now); err != nil {
+		faults = append(faults, fmt.Errorf("sweep exports: %w", err))
+	}
 	return errors.Join(faults...)
 }
 

@@ -87,6 +87,21 @@ type payload struct {
 	Attributes      []attribute  `json:"note_attributes"`
 	LineItems       []lineOfItem `json:"line_items"`
 	Current         []string     `json:"current"` // scopes, of app/scopes_update
+
+	Customer       customer `json:"customer"`
+	OrdersToRedact []int64  `json:"orders_to_redact"`
+	DataRequest    struct {
+		ID int64 `json:"id"`
+	} `json:"data_request"`
+}
+
+// received is a stored webhook, without its body.
+type received struct {
+	ID         int64
+	Topic      string
+	WebhookID  string
+	At         time.Time // when it happened, by Shopify's clock when it said so
+	ReceivedAt time.Time
 }
 
 type attribute struct {
@@ -112,13 +127,15 @@ func (s *Service) holdOf(p payload) int64 {
 
 // HandleWebhook does the work of a stored webhook and marks it done. It may be run again: each of its steps
 // changes nothing the second time. A topic that nothing follows from is done at once.
+//
+// What is kept of a webhook that is done is that it came, so that a repeat is known: its body goes, since it
+// may carry people's data and nothing reads it again.
 func (s *Service) HandleWebhook(ctx context.Context, shopID, webhookID int64) error {
-	var topic string
+	w := received{ID: webhookID}
 	var body []byte
-	var at time.Time
 	err := s.db.QueryRow(ctx, `
-		SELECT topic, body, coalesce(triggered_at, received_at) FROM webhooks
-		WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID).Scan(&topic, &body, &at)
+		SELECT topic, webhook_id, body, coalesce(triggered_at, received_at), received_at FROM webhooks
+		WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID).Scan(&w.Topic, &w.WebhookID, &body, &w.At, &w.ReceivedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -126,20 +143,26 @@ func (s *Service) HandleWebhook(ctx context.Context, shopID, webhookID int64) er
 		return fmt.Errorf("webhook %d: %w", webhookID, err)
 	}
 	var p payload
-	if err := json.Unmarshal(body, &p); err != nil {
-		s.log.ErrorContext(ctx, "webhook has a body that is no JSON of its topic; it is put away", "shop", shopID, "topic", topic, "webhook", webhookID, "err", err)
-	} else if err := s.follow(ctx, shopID, topic, at, p); err != nil {
-		return fmt.Errorf("webhook %d, %s: %w", webhookID, topic, s.shopifyTrouble(ctx, shopID, err))
+	if err = json.Unmarshal(body, &p); err != nil {
+		s.log.ErrorContext(ctx, "webhook has a body that is no JSON of its topic; it is put away", "shop", shopID, "topic", w.Topic, "webhook", webhookID, "err", err)
+		if err = nil; isPrivacy(w.Topic) {
+			err = s.unreadable(ctx, shopID, w)
+		}
+	} else {
+		err = s.follow(ctx, shopID, w, p)
 	}
-	if _, err := s.db.Exec(ctx, `UPDATE webhooks SET done_at = $3 WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID, s.now()); err != nil {
+	if err != nil {
+		return fmt.Errorf("webhook %d, %s: %w", webhookID, w.Topic, s.shopifyTrouble(ctx, shopID, err))
+	}
+	if _, err := s.db.Exec(ctx, `UPDATE webhooks SET done_at = $3, body = '' WHERE shop_id = $1 AND id = $2 AND done_at IS NULL`, shopID, webhookID, s.now()); err != nil {
 		return fmt.Errorf("webhook %d: %w", webhookID, err)
 	}
 	return nil
 }
 
-// follow does what follows from a webhook about what happened at a time.
-func (s *Service) follow(ctx context.Context, shopID int64, topic string, at time.Time, p payload) error {
-	switch topic {
+// follow does what follows from a webhook.
+func (s *Service) follow(ctx context.Context, shopID int64, w received, p payload) error {
+	switch w.Topic {
 	case "inventory_levels/update":
 		return s.hintWhere(ctx, shopID, `inventory_item_id = $2`, p.InventoryItemID)
 	case "inventory_items/update":
@@ -186,11 +209,21 @@ func (s *Service) follow(ctx context.Context, shopID int64, topic string, at tim
 	case "orders/create":
 		return s.orderCreated(ctx, shopID, p)
 	case "app/uninstalled":
-		return shop.Uninstall(ctx, s.db, shopID, at)
+		return shop.Uninstall(ctx, s.db, shopID, w.At)
 	case "app/scopes_update":
-		return shop.RecordScopes(ctx, s.db, shopID, p.Current, at)
+		return shop.RecordScopes(ctx, s.db, shopID, p.Current, w.At)
+	case "customers/data_request":
+		return s.exportCustomer(ctx, shopID, w, p)
+	case "customers/redact":
+		return s.redactCustomer(ctx, shopID, w, p)
+	case "shop/redact":
+		return s.redactShop(ctx, shopID, w)
 	}
 	return nil
+}
+
+func isPrivacy(topic string) bool {
+	return topic == "customers/data_request" || topic == "customers/redact" || topic == "shop/redact"
 }
 
 // orderCreated marks a hold sold by its order: one that carries the hold's attribute or tag and its
