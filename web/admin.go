@@ -245,3 +245,21 @@ func (s *server) messages(w http.ResponseWriter, r *http.Request, v visit) error
 		return s.Domain.Messages(r.Context(), v.Shop.ID, v.After)
 	}, templates.MessagesPage)
 }
+
+func (s *server) privacyRequests(w http.ResponseWriter, r *http.Request, v visit) error {
+	return list(s, w, r, v, func(v visit) ([]waitlist.PrivacyRow, error) {
+		return s.Domain.PrivacyRequests(r.Context(), v.Shop.ID, v.After)
+	}, templates.PrivacyRequestsPage)
+}
+
+func (s *server) privacyRequest(w http.ResponseWriter, r *http.Request, v visit) error {
+	id, err := rowID(r, "id")
+	if err != nil {
+		return err
+	}
+	row, export, file, err := s.Domain.PrivacyExport(r.Context(), v.Shop.ID, id)
+	if err != nil {
+		return err
+	}
+	return s.render(w, r, http.StatusOK, templates.PrivacyRequestPage(v.Admin, row, export, file))
+}

@@ -15,7 +15,7 @@ import (
 )
 
 // adminPages are all pages of the merchant's.
-var adminPages = []string{"/", "/waitlists", "/waitlists/41", "/restocks", "/restocks/55", "/holds", "/opt-outs", "/messages", "/settings"}
+var adminPages = []string{"/", "/waitlists", "/waitlists/41", "/restocks", "/restocks/55", "/holds", "/opt-outs", "/messages", "/settings", "/privacy-requests", "/privacy-requests/7"}
 
 // adminActs are all acts of the merchant's: path, form, what the domain is asked, and where it ends.
 var adminActs = [][4]string{
@@ -217,15 +217,17 @@ func TestThePagesOfTheMerchantShowTheirRows(t *testing.T) {
 	f := &fake{rows: 4, asked: ptr(5000), notes: []waitlist.Note{{ID: 5, Kind: "implausible", Detail: "5,000 chairs & more?", CreatedAt: testNow}}}
 	h := newWeb(t, f)
 	for path, wants := range map[string][]string{
-		"/":             {"Is this restock real?", "5,000 chairs &amp; more?", `action="/notes/5/put-away"`, "<strong>23</strong>", "Texts are off", "https://" + testShop + "/admin/themes/current/editor"},
-		"/waitlists":    {"Oak chair", "OAK-NAT", `href="/waitlists/41"`, "cannot be held"},
-		"/waitlists/41": {"a••@example.com", `action="/waitlists/41/entries/101/remove"`, "Benjamin Featherstone", "offered", "<details"},
-		"/restocks":     {`href="/restocks/59"`, "waits for your yes"},
-		"/restocks/55":  {">short<", "Shopify has fewer units than are held", "Opened with 3 units; Shopify had 3 for sale.", "1 more came", "1 went outside a hold", `action="/restocks/55/approve"`, `action="/restocks/55/decline"`, "5000 units", "pressed"},
-		"/holds":        {"being reserved", `data-countdown="2026-12-01T14:27:00Z"`, ">10:00<", "https://" + testShop + "/admin/draft_orders/1234567890123", "/admin/orders/5550001112223", "paid after its end", `action="/holds/89/release"`},
-		"/opt-outs":     {"answered STOP", "erased", `action="/opt-outs/1/lift"`, `action="/opt-outs"`},
-		"/messages":     {"30005", "The number does not exist", "outcome unknown", "delivered"},
-		"/settings":     {`name="hold_minutes" value="15"`, `name="reserve_before_telling"`, `name="locations"`},
+		"/":                   {"Is this restock real?", "5,000 chairs &amp; more?", `action="/notes/5/put-away"`, "<strong>23</strong>", "Texts are off", "https://" + testShop + "/admin/themes/current/editor"},
+		"/waitlists":          {"Oak chair", "OAK-NAT", `href="/waitlists/41"`, "cannot be held"},
+		"/waitlists/41":       {"a••@example.com", `action="/waitlists/41/entries/101/remove"`, "Benjamin Featherstone", "offered", "<details"},
+		"/restocks":           {`href="/restocks/59"`, "waits for your yes"},
+		"/restocks/55":        {">short<", "Shopify has fewer units than are held", "Opened with 3 units; Shopify had 3 for sale.", "1 more came", "1 went outside a hold", `action="/restocks/55/approve"`, `action="/restocks/55/decline"`, "5000 units", "pressed"},
+		"/holds":              {"being reserved", `data-countdown="2026-12-01T14:27:00Z"`, ">10:00<", "https://" + testShop + "/admin/draft_orders/1234567890123", "/admin/orders/5550001112223", "paid after its end", `action="/holds/89/release"`},
+		"/privacy-requests":   {"Give out a customer’s data", "Erase a customer", "under way", "kept, the app was installed again", `href="/privacy-requests/299"`, "2 places"},
+		"/privacy-requests/7": {"ann@example.com", "Oak chair", "Ann &lt;b&gt;", "5550001112223", `download="customer-data-7.json"`, "data:application/json;base64,eyJwbGFjZXMiOltdfQ=="},
+		"/opt-outs":           {"answered STOP", "erased", `action="/opt-outs/1/lift"`, `action="/opt-outs"`},
+		"/messages":           {"30005", "The number does not exist", "outcome unknown", "delivered"},
+		"/settings":           {`name="hold_minutes" value="15"`, `name="reserve_before_telling"`, `name="locations"`},
 	} {
 		w := send(t, h, "GET", path, "", bearer(t)...)
 		if w.Code != 200 {
@@ -242,7 +244,7 @@ func TestThePagesOfTheMerchantShowTheirRows(t *testing.T) {
 func TestAnEmptyListSaysWhatWillBeThere(t *testing.T) {
 	t.Parallel()
 	h := newWeb(t, &fake{})
-	for path, want := range map[string]string{"/waitlists": "Nobody is waiting yet", "/waitlists/41": "Nobody is in this queue", "/restocks": "No restock yet", "/restocks/54": "Nobody was told", "/holds": "Nothing is held", "/opt-outs": "Nobody has opted out", "/messages": "No message yet",
+	for path, want := range map[string]string{"/waitlists": "Nobody is waiting yet", "/waitlists/41": "Nobody is in this queue", "/restocks": "No restock yet", "/restocks/54": "Nobody was told", "/holds": "Nothing is held", "/opt-outs": "Nobody has opted out", "/messages": "No message yet", "/privacy-requests": "No privacy request yet",
 		"/holds?after=9": "No more holds"} {
 		if w := send(t, h, "GET", path, "", bearer(t)...); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d, %q is missing", path, w.Code, want)
@@ -252,7 +254,7 @@ func TestAnEmptyListSaysWhatWillBeThere(t *testing.T) {
 
 func TestAFullPageLeadsToTheRowsAfterItsLast(t *testing.T) {
 	t.Parallel()
-	for path, next := range map[string]string{"/waitlists": "/waitlists?after=90", "/waitlists/41": "/waitlists/41?after=150", "/restocks": "/restocks?after=10", "/holds": "/holds?after=40", "/opt-outs": "/opt-outs?after=50", "/messages": "/messages?after=450"} {
+	for path, next := range map[string]string{"/waitlists": "/waitlists?after=90", "/waitlists/41": "/waitlists/41?after=150", "/restocks": "/restocks?after=10", "/holds": "/holds?after=40", "/opt-outs": "/opt-outs?after=50", "/messages": "/messages?after=450", "/privacy-requests": "/privacy-requests?after=250"} {
 		f := &fake{rows: waitlist.PageSize}
 		h := newWeb(t, f)
 		if body := send(t, h, "GET", path, "", bearer(t)...).Body.String(); !strings.Contains(body, `href="`+next+`"`) {

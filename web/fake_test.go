@@ -252,6 +252,24 @@ func (f *fake) Messages(_ context.Context, _, after int64) (rows []waitlist.Mess
 	return rows, f.err
 }
 
+func (f *fake) PrivacyRequests(_ context.Context, _, after int64) (rows []waitlist.PrivacyRow, _ error) {
+	f.setAfter(after)
+	for _, i := range f.times() {
+		rows = append(rows, waitlist.PrivacyRow{ID: 300 - i, Topic: pick(i, "customers/data_request", "customers/redact", "customers/redact", "shop/redact"), ReceivedAt: testNow,
+			DoneAt: pick(i, &testNow, &testNow, nil, &testNow), Outcome: pick(i, "exported", "erased", "", "kept"), Counts: map[string]int{"places": 2}, Readable: i%4 == 1, ExportUntil: pick(i, &testNow, nil, nil, nil)})
+	}
+	return rows, f.err
+}
+func (f *fake) PrivacyExport(_ context.Context, _, id int64) (waitlist.PrivacyRow, waitlist.PersonExport, []byte, error) {
+	return waitlist.PrivacyRow{ID: id, Topic: "customers/data_request", ReceivedAt: testNow, DoneAt: &testNow, Outcome: "exported", Readable: true, ExportUntil: &testNow},
+		waitlist.PersonExport{
+			Contacts: []waitlist.ExportedContact{{Channel: "email", Address: "ann@example.com", Since: testNow}},
+			Places:   []waitlist.ExportedPlace{{Product: "Oak chair", Contact: "ann@example.com", Name: "Ann <b>", State: "sold", Joined: testNow, Holds: []waitlist.ExportedHold{{State: "sold", Since: testNow, Order: ptr(int64(5550001112223))}}}},
+			Messages: []waitlist.ExportedMessage{{Channel: "email", To: "ann@example.com", State: "delivered", Created: testNow}},
+			OptOuts:  []waitlist.ExportedOptOut{{Channel: "sms", Reason: "stop", Since: testNow}},
+		}, []byte(`{"places":[]}`), f.err
+}
+
 func at(what string, id int64) string { return what + " " + strconv.FormatInt(id, 10) }
 
 func (f *fake) Approve(_ context.Context, _, id int64) error     { return f.act(at("approve", id)) }

@@ -63,6 +63,8 @@ func (s *server) routes() http.Handler {
 		r.Get("/messages", s.merchant(s.messages))
 		r.Get("/settings", s.merchant(s.settings))
 		r.Post("/settings", s.merchant(s.saveSettings))
+		r.Get("/privacy-requests", s.merchant(s.privacyRequests))
+		r.Get("/privacy-requests/{id}", s.merchant(s.privacyRequest))
 		r.Get("/auth/session-token", s.sessionToken)
 	})
 

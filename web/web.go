@@ -60,6 +60,8 @@ type Domain interface {
 	Holds(ctx context.Context, shopID, after int64) ([]waitlist.HoldRow, error)
 	OptOuts(ctx context.Context, shopID, after int64) ([]waitlist.OptOutRow, error)
 	Messages(ctx context.Context, shopID, after int64) ([]waitlist.MessageRow, error)
+	PrivacyRequests(ctx context.Context, shopID, after int64) ([]waitlist.PrivacyRow, error)
+	PrivacyExport(ctx context.Context, shopID, id int64) (waitlist.PrivacyRow, waitlist.PersonExport, []byte, error)
 
 	Approve(ctx context.Context, shopID, restockID int64) error
 	Decline(ctx context.Context, shopID, restockID int64) error
