@@ -37,6 +37,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"ReserveBeforeTelling":                        reserveBeforeTelling,
 		"ARestockBoughtDownToThreeTellsThree":         aRestockBoughtDownToThreeTellsThree,
 		"AThousandAreToldInOrder":                     aThousandAreToldInOrder,
+		"CustomersAndShopsAreErased":                  customersAndShopsAreErased,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
