@@ -38,6 +38,11 @@ func TestWithTheRealProgram(t *testing.T) {
 		"ARestockBoughtDownToThreeTellsThree":         aRestockBoughtDownToThreeTellsThree,
 		"AThousandAreToldInOrder":                     aThousandAreToldInOrder,
 		"CustomersAndShopsAreErased":                  customersAndShopsAreErased,
+		"ThreeHundredPressesOnASmallPlan":             threeHundredPressesOnASmallPlan,
+		"ShopifyIsAwayForHalfAnHour":                  shopifyIsAwayForHalfAnHour,
+		"ALostAnswerLeavesOneDraft":                   aLostAnswerLeavesOneDraft,
+		"StockAtTheSecondPlaceIsNoPhantom":            stockAtTheSecondPlaceIsNoPhantom,
+		"AMerchantTouchesOurDrafts":                   aMerchantTouchesOurDrafts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
