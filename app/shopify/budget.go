@@ -25,6 +25,7 @@ type bucket struct {
 	at        time.Time
 	underWay  float64   // points of the calls without an answer yet
 	closed    time.Time // no call before: Shopify answered 429
+	breaker
 }
 
 // newBucket is the bucket of a shop that was not heard of yet, on Shopify's smallest plan: 100 points
@@ -37,22 +38,23 @@ func newBucket(now time.Time) *bucket {
 func (b *bucket) wait(points float64, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waitLocked(points, now)
+	return b.waitLocked(points, 0, now)
 }
 
-func (b *bucket) waitLocked(points float64, now time.Time) time.Duration {
+func (b *bucket) waitLocked(points, keep float64, now time.Time) time.Duration {
 	if now.Before(b.closed) {
 		return b.closed.Sub(now)
 	}
-	missing := math.Min(points, b.max) - (b.levelLocked(now) - b.underWay)
+	missing := math.Min(points+keep*b.max, b.max) - (b.levelLocked(now) - b.underWay)
 	return refill(missing, b.rate)
 }
 
-// take takes the points of a call out of the bucket, or returns how long to wait.
-func (b *bucket) take(points float64, now time.Time) time.Duration {
+// take takes the points of a call out of the bucket, or returns how long to wait. The call must leave a
+// share of the bucket to calls that matter more, unless it is full.
+func (b *bucket) take(points, keep float64, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	wait := b.waitLocked(points, now)
+	wait := b.waitLocked(points, keep, now)
 	if wait == 0 {
 		b.underWay += points
 	}

@@ -195,7 +195,7 @@ func (c *Client) ListDrafts(ctx context.Context, shopID int64, after string) (dr
 	if after != "" {
 		vars["after"] = after
 	}
-	if err := c.call(ctx, shopID, draftOrders, vars, &page); err != nil {
+	if err := c.call(ctx, shopID, allDraftOrders, vars, &page); err != nil {
 		return nil, "", err
 	}
 	drafts, err = page.ours()

@@ -16,11 +16,21 @@ type operation struct {
 	name  string   // the field that it asks for first, which is also its name in the document
 	files []string // of graphql/, without the extension: the operation and the fragments that it uses
 
+	// keep is the share of a shop's bucket that the call leaves untouched: whoever waits for a unit to be
+	// reserved is served before stock is read, and that before anything is compared or listed.
+	keep float64
+
 	cost    int // points, apart from:
 	perID   int // points for each id of $ids
 	perItem int // points for each item that $first allows
 	perLvl  int // points for each level that $levels allows: of each id, if there are ids
 }
+
+// The shares that are kept.
+const (
+	forReserving = 0.2 // kept by reads of stock
+	forOthers    = 0.5 // kept by listing and comparing
+)
 
 // maxCost is the most points that one query may cost (Shopify's limit).
 const maxCost = 1000
@@ -28,13 +38,14 @@ const maxCost = 1000
 // The operations. Their costs follow Shopify's rules (a mutation 10, an object 1, a connection 2 and
 // its items, a scalar nothing), counted by a test.
 var (
-	nodes            = operation{name: "nodes", files: []string{"nodes", "variant"}, perID: 15}
-	nodesAt          = operation{name: "nodes", files: []string{"nodes_at", "variant", "levels"}, perID: 19, perLvl: 3}
+	nodes            = operation{name: "nodes", files: []string{"nodes", "variant"}, keep: forReserving, perID: 15}
+	nodesAt          = operation{name: "nodes", files: []string{"nodes_at", "variant", "levels"}, keep: forReserving, perID: 19, perLvl: 3}
 	productVariants  = operation{name: "productVariants", files: []string{"product_variants", "variant"}, cost: 152}
 	draftOrderCreate = operation{name: "draftOrderCreate", files: []string{"draft_order_create", "draft"}, cost: 14}
 	draftOrderDelete = operation{name: "draftOrderDelete", files: []string{"draft_order_delete"}, cost: 11}
 	draftOrder       = operation{name: "draftOrder", files: []string{"draft_order", "draft"}, cost: 3}
 	draftOrders      = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, cost: 3, perItem: 3}
+	allDraftOrders   = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, keep: forOthers, cost: 3, perItem: 3}
 	readBack         = operation{name: "draftOrder", files: []string{"read_back", "draft"}, cost: 4}
 	shopProfile      = operation{name: "shop", files: []string{"shop_profile"}, cost: 4}
 	defaultLocation  = operation{name: "location", files: []string{"location"}, cost: 1}

@@ -113,14 +113,25 @@ func (s *Service) observe(ctx context.Context, shopID, variantID int64) (again b
 	return again, err
 }
 
+// awayShown is how long Shopify may be silent before the merchant is told.
+const awayShown = time.Minute
+
 // shopifyTrouble remembers why Shopify refuses a shop, for the merchant to see, and passes the error on.
 // Nothing is told while it does: telling needs a read.
 func (s *Service) shopifyTrouble(ctx context.Context, shopID int64, cause error) error {
 	var refused *ShopRefused
-	if errors.As(cause, &refused) {
-		if _, err := s.db.Exec(ctx, `UPDATE shops SET trouble = $2 WHERE id = $1 AND trouble IS DISTINCT FROM $2`, shopID, refused.Why); err != nil {
-			return errors.Join(cause, err)
-		}
+	var away *Away
+	var why string
+	switch {
+	case errors.As(cause, &refused):
+		why = refused.Why
+	case errors.As(cause, &away) && s.now().Sub(away.Since) >= awayShown:
+		why = "Shopify has not answered since " + away.Since.UTC().Format("15:04 UTC on 2 January") + "; what is to be done there is done when it does"
+	default:
+		return cause
+	}
+	if _, err := s.db.Exec(ctx, `UPDATE shops SET trouble = $2 WHERE id = $1 AND trouble IS DISTINCT FROM $2`, shopID, why); err != nil {
+		return errors.Join(cause, err)
 	}
 	return cause
 }

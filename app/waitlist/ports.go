@@ -45,11 +45,13 @@ func (e *Throttled) Error() string { return "Shopify's rate limit: again in " + 
 // Away means that Shopify did not answer a shop's last calls: none is made for a while. The call was not
 // made.
 type Away struct {
-	After time.Duration
-	Why   string
+	After time.Duration // until it is called again
+	Since time.Time     // when the first of those calls was made
 }
 
-func (e *Away) Error() string { return "Shopify does not answer: " + e.Why }
+func (e *Away) Error() string {
+	return "Shopify has not answered since " + e.Since.UTC().Format(time.RFC3339)
+}
 
 // ShopRefused means that Shopify refuses every call for this shop: its token is invalid, or the shop
 // is frozen, locked or gone. Status is the HTTP status (401, 402, 403, 404, 423).
