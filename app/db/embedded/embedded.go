@@ -295,6 +295,8 @@ func (l launch) spawn(s *Server, lock *os.File) error {
 	settings := map[string]string{
 		"listen_addresses": "", "unix_socket_directories": l.sock, "unix_socket_permissions": "0700",
 		"timezone": "UTC", "log_timezone": "UTC", "cluster_name": name,
+		// A restock fills tables within seconds, and a plan that was made for empty ones is a bad one.
+		"autovacuum_naptime": "5s",
 	}
 	if l.Unsafe {
 		for _, k := range []string{"fsync", "synchronous_commit", "full_page_writes"} {

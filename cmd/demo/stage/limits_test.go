@@ -16,6 +16,20 @@ func (s *scene) count(sql string, args ...any) (n int) {
 	return n
 }
 
+func (s *scene) last(sql string) (at time.Time) {
+	s.t.Helper()
+	s.must(s.s.db.QueryRow(s.t.Context(), sql).Scan(&at))
+	return at
+}
+
+// analyze does what autovacuum does within a minute, wherever it is not off as it is in tests: without any
+// statistics PostgreSQL takes every index that begins with the shop for a good one.
+func (s *scene) analyze() {
+	s.t.Helper()
+	_, err := s.s.db.Exec(s.t.Context(), `ANALYZE`)
+	s.must(err)
+}
+
 // until lets time pass in steps of a second, each begun when the app only waits, until nothing is left of
 // what sql counts. It returns how long that took by the clock of app and simulators.
 func (s *scene) until(limit time.Duration, sql string) time.Duration {
@@ -25,6 +39,7 @@ func (s *scene) until(limit time.Duration, sql string) time.Duration {
 		if gone := s.s.clock.Now().Sub(began); gone > limit {
 			s.t.Fatalf("after %s there are still %d: %s", gone, s.count(sql), sql)
 		}
+		s.analyze()
 		s.must(s.s.step(s.t.Context(), time.Second))
 	}
 	return s.s.clock.Now().Sub(began)
@@ -40,19 +55,27 @@ func threeHundredPressesOnASmallPlan(t *testing.T, binary string) {
 	for n := range people {
 		s.join(n + 1)
 	}
+	s.analyze()
 	s.stock(people)
+	s.analyze()
 	for i, status := range s.pressAll(people) {
 		if status != http.StatusSeeOther {
 			t.Errorf("the press of %s: %d", person(i+1), status)
 		}
 	}
-	took := s.until(40*time.Second, securing)
-	t.Logf("all were secured within %s", took.Round(time.Second))
+	began := s.s.clock.Now()
+	s.until(40*time.Second, securing)
+	if last := s.last(`SELECT max(activated_at) FROM holds`).Sub(began); last > 40*time.Second {
+		t.Errorf("the last was secured after %s", last)
+	} else {
+		t.Logf("all were secured within %s", last.Round(time.Second))
+	}
 	if n := s.count(`SELECT count(*) FROM holds WHERE state = 'active'`); n != people {
 		t.Errorf("%d holds are active", n)
 	}
-	// A hold's clock is started when its draft is about to be created: those of younger ones later.
-	if n := s.count(`SELECT count(*) FROM (SELECT expires_at < lag(expires_at) OVER (ORDER BY id) AS early FROM holds) h WHERE early`); n != 0 {
+	// A hold's clock is started when its draft is about to be created: those of younger ones later, but for
+	// the few that are worked at side by side.
+	if n := s.count(`SELECT count(*) FROM (SELECT expires_at < lag(expires_at) OVER (ORDER BY id) - interval '1 second' AS early FROM holds) h WHERE early`); n != 0 {
 		t.Errorf("%d holds were secured before an older one", n)
 	}
 	s.settle()

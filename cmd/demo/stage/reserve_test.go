@@ -123,6 +123,7 @@ func aThousandAreToldInOrder(t *testing.T, binary string) {
 		s.join(n + 1)
 	}
 	s.settle()
+	s.analyze()
 	s.must(s.c.SetStock(t.Context(), FirstShop, oak, people))
 	began := s.s.clock.Now()
 	var told []string
@@ -132,6 +133,7 @@ func aThousandAreToldInOrder(t *testing.T, binary string) {
 				s.asked(FirstShop, "draftOrderCreate"), s.asked(FirstShop, "draftOrder"), s.asked(FirstShop, "nodes"), s.asked(FirstShop, "draftOrders"))
 		}
 		s.idle()
+		s.analyze()
 		s.must(s.s.step(t.Context(), time.Second))
 		told = s.told()
 	}
