@@ -298,7 +298,7 @@ func (s *Service) underWay(ctx context.Context, tx pgx.Tx, shopID int64, w recei
 		return nil
 	case installed && s.now().Before(w.ReceivedAt.Add(redactPatience)):
 		if trouble != "" {
-			return &Away{After: time.Minute, Why: trouble}
+			return &Away{After: time.Minute, Since: w.ReceivedAt}
 		}
 		return ErrLater
 	}
