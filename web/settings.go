@@ -25,6 +25,9 @@ type settingGroup struct {
 	settings []setting
 }
 
+// skipBuyers is the setting that needs Shopify to show who buys.
+const skipBuyers = "skip_buyers"
+
 // settingsOf is the whole form, over one set of values. The names are those of shop.Settings in JSON.
 func settingsOf(set *shop.Settings) []settingGroup {
 	number := func(name, label, unit, help string, v *int) setting {
@@ -35,6 +38,10 @@ func settingsOf(set *shop.Settings) []settingGroup {
 			number("hold_minutes", "A unit is held for", "minutes", "How long a shopper who pressed has to check out. Then it goes to the next in line. 5 to 120.", &set.HoldMinutes),
 			{templates.Field{Name: "reserve_before_telling", Label: "Reserve before telling", Kind: "checkbox",
 				Help: "Nobody is told about a unit that is not already held for them, so nobody finds it gone. With more than one person told per unit this is off: then whoever presses first has the unit."}, &set.ReserveBeforeTelling},
+			{templates.Field{Name: "automatic_discounts", Label: "Automatic discounts apply", Kind: "checkbox",
+				Help: "A held unit costs what it would in the shop. Without this, the shop's automatic discounts are left out of its checkout."}, &set.AutomaticDiscounts},
+			{templates.Field{Name: "discount_codes", Label: "Discount codes are taken", Kind: "checkbox",
+				Help: "Whoever checks out a held unit can enter a discount code."}, &set.DiscountCodes},
 		}},
 		{"Telling", []setting{
 			number("offer_minutes_email", "An emailed offer stands for", "minutes", "How long the first in line have to press, once the email is sent. 15 to 2,880.", &set.OfferMinutesEmail),
@@ -50,6 +57,8 @@ func settingsOf(set *shop.Settings) []settingGroup {
 		}},
 		{"Waiting", []setting{
 			number("ttl_days", "A place is kept for", "days", "Whoever waits longer than this is taken off the list, and asked for nothing. Joining again renews it. 1 to 730.", &set.TTLDays),
+			{templates.Field{Name: skipBuyers, Label: "Leave out whoever has bought it", Kind: "checkbox",
+				Help: "Somebody who buys an item in the shop the ordinary way is taken off its waitlist, and not told later that it is back. They are recognised by email address, phone number or customer account."}, &set.SkipBuyers},
 		}},
 	}
 }
@@ -127,6 +136,9 @@ func (s *server) settingsPage(w http.ResponseWriter, r *http.Request, v visit, s
 		for _, t := range g.settings {
 			f := t.field
 			f.Value = t.text()
+			if f.Name == skipBuyers && v.Shop.CustomersHidden {
+				f.Help += " At present this does nothing: Shopify does not show Holdfast who your customers are, since the app is not approved for protected customer data."
+			}
 			if typed.Has(f.Name) && f.Kind != "checkbox" {
 				f.Value = strings.Join(typed[f.Name], ", ")
 			}

@@ -222,6 +222,17 @@ func erasedDomains(keys *Keys, domain string) []string {
 	return all
 }
 
+// HideCustomers records whether Shopify shows the app who buys, by an order that came at a time.
+func HideCustomers(ctx context.Context, db Execer, shopID int64, hidden bool, at time.Time) error {
+	_, err := db.Exec(ctx, `
+		UPDATE shops SET customers_hidden_at = CASE WHEN $2 THEN $3::timestamptz END
+		WHERE id = $1 AND (customers_hidden_at IS NOT NULL) <> $2`, shopID, hidden, at)
+	if err != nil {
+		return fmt.Errorf("record whether shop %d shows its customers: %w", shopID, err)
+	}
+	return nil
+}
+
 // RecordScopes records which scopes an installed shop grants since a time. What is older than what is known
 // is not recorded.
 func RecordScopes(ctx context.Context, db Execer, shopID int64, scopes []string, at time.Time) error {

@@ -23,6 +23,9 @@ type Settings struct {
 	Locations            []int64 `db:"locations" json:"locations"`                           // the locations whose stock counts; none = all that sell online
 	ReplyTo              string  `db:"reply_to" json:"reply_to"`                             // where answers to mails go; empty = nowhere
 	ReserveBeforeTelling bool    `db:"reserve_before_telling" json:"reserve_before_telling"` // units are held before their people are told; see Reserves
+	SkipBuyers           bool    `db:"skip_buyers" json:"skip_buyers"`                       // who buys a variant the ordinary way waits for it no longer
+	AutomaticDiscounts   bool    `db:"automatic_discounts" json:"automatic_discounts"`       // the shop's automatic discounts apply to held units
+	DiscountCodes        bool    `db:"discount_codes" json:"discount_codes"`                 // the checkout of a held unit takes discount codes
 }
 
 // Hold is how long a unit is held for one person.
@@ -92,7 +95,8 @@ type Querier interface {
 func LoadSettings(ctx context.Context, q Querier, shopID int64) (Settings, error) {
 	rows, _ := q.Query(ctx, `
 		SELECT hold_minutes, offer_minutes_email, offer_minutes_sms, notices_per_unit, threshold, settle_seconds,
-		       implausible_units, ttl_days, locations, reply_to, reserve_before_telling
+		       implausible_units, ttl_days, locations, reply_to, reserve_before_telling,
+		       skip_buyers, automatic_discounts, discount_codes
 		FROM settings WHERE shop_id = $1`, shopID)
 	set, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Settings])
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -115,9 +119,11 @@ func SaveSettings(ctx context.Context, tx pgx.Tx, shopID int64, set Settings) er
 	}
 	tag, err := tx.Exec(ctx, `
 		UPDATE settings SET hold_minutes = $2, offer_minutes_email = $3, offer_minutes_sms = $4, notices_per_unit = $5,
-		       threshold = $6, settle_seconds = $7, implausible_units = $8, ttl_days = $9, locations = $10, reply_to = $11, reserve_before_telling = $12
+		       threshold = $6, settle_seconds = $7, implausible_units = $8, ttl_days = $9, locations = $10, reply_to = $11, reserve_before_telling = $12,
+		       skip_buyers = $13, automatic_discounts = $14, discount_codes = $15
 		WHERE shop_id = $1`, shopID, set.HoldMinutes, set.OfferMinutesEmail, set.OfferMinutesSMS, set.NoticesPerUnit,
-		set.Threshold, set.SettleSeconds, set.ImplausibleUnits, set.TTLDays, set.Locations, set.ReplyTo, set.ReserveBeforeTelling)
+		set.Threshold, set.SettleSeconds, set.ImplausibleUnits, set.TTLDays, set.Locations, set.ReplyTo, set.ReserveBeforeTelling,
+		set.SkipBuyers, set.AutomaticDiscounts, set.DiscountCodes)
 	if err != nil {
 		return fmt.Errorf("save settings of shop %d: %w", shopID, err)
 	}

@@ -30,6 +30,8 @@ type Shop struct {
 	Refused   bool   `db:"refused"`    // Shopify refuses its token and to renew it: the merchant must open the app again
 	Scopes    string `db:"scopes"`     // granted, joined by commas; empty = not known
 	HasTwilio bool   `db:"has_twilio"` // texts are offered only when this is true
+
+	CustomersHidden bool `db:"customers_hidden"` // its orders come without who bought: the app is not approved for that data
 }
 
 // Twilio is what a merchant brings to send texts from an account of their own.
@@ -64,7 +66,7 @@ func ValidDomain(s string) bool { return domainPattern.MatchString(s) }
 
 const shopColumns = `id, domain, name, currency, country, locale, state = 'installed' AS installed,
 	coalesce(trouble, '') AS trouble, coalesce(twilio_key, '') AS twilio_key,
-	sealed_token IS NOT NULL AS has_token, token_refused_at IS NOT NULL AS refused, scopes, sealed_twilio IS NOT NULL AS has_twilio`
+	sealed_token IS NOT NULL AS has_token, token_refused_at IS NOT NULL AS refused, scopes, sealed_twilio IS NOT NULL AS has_twilio, customers_hidden_at IS NOT NULL AS customers_hidden`
 
 // ByID returns a shop, installed or not, or ErrNotFound.
 func (s *Store) ByID(ctx context.Context, id int64) (Shop, error) {

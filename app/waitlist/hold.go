@@ -310,9 +310,9 @@ func (s *Service) draftFor(ctx context.Context, shopID int64, h hold, fresh bool
 		d.ReserveUntil = d.ReserveUntil.Add(time.Duration(h.HoldMinutes) * time.Minute)
 	}
 	err := s.db.QueryRow(ctx, `
-		SELECT e.name, CASE WHEN c.channel = 'email' THEN c.address ELSE '' END, e.currency
-		FROM entries e JOIN contacts c ON c.shop_id = e.shop_id AND c.id = e.contact_id
-		WHERE e.shop_id = $1 AND e.id = $2`, shopID, h.EntryID).Scan(&d.Name, &d.Email, &d.Currency)
+		SELECT e.name, CASE WHEN c.channel = 'email' THEN c.address ELSE '' END, e.currency, NOT t.automatic_discounts, NOT t.discount_codes
+		FROM entries e JOIN contacts c ON c.shop_id = e.shop_id AND c.id = e.contact_id JOIN settings t ON t.shop_id = e.shop_id
+		WHERE e.shop_id = $1 AND e.id = $2`, shopID, h.EntryID).Scan(&d.Name, &d.Email, &d.Currency, &d.NoAutomaticDiscounts, &d.NoDiscountCodes)
 	if err != nil {
 		return Draft{}, err
 	}

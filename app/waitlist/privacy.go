@@ -48,21 +48,31 @@ type person struct {
 	Addresses  []Address
 }
 
-// personOf understands a customer's addresses. One that cannot be understood was never a contact.
-func (s *Service) personOf(ctx context.Context, shopID int64, c customer) (person, error) {
+// personOf understands a customer, and the same one as they are named elsewhere: the first id counts, and every
+// address. One that cannot be understood was never a contact.
+func (s *Service) personOf(ctx context.Context, shopID int64, names ...customer) (person, error) {
 	var country string
 	if err := s.db.QueryRow(ctx, `SELECT country FROM shops WHERE id = $1`, shopID).Scan(&country); err != nil {
 		return person{}, err
 	}
-	who := person{CustomerID: c.ID}
-	for channel, typed := range map[Channel]string{Email: c.Email, SMS: c.Phone} {
-		if a, err := ParseAddress(channel, typed, country); err == nil {
-			who.Addresses = append(who.Addresses, a)
+	var who person
+	for _, c := range names {
+		who.CustomerID = cmp.Or(who.CustomerID, c.ID)
+		for _, given := range []struct {
+			channel Channel
+			typed   string
+		}{{Email, c.Email}, {SMS, c.Phone}} {
+			a, err := ParseAddress(given.channel, given.typed, country)
+			if err == nil && !slices.ContainsFunc(who.Addresses, a.same) {
+				who.Addresses = append(who.Addresses, a)
+			}
 		}
 	}
-	slices.SortFunc(who.Addresses, func(a, b Address) int { return cmp.Compare(a.Key, b.Key) })
 	return who, nil
 }
+
+// same says whether two addresses are one contact.
+func (a Address) same(b Address) bool { return a.Channel == b.Channel && a.Key == b.Key }
 
 func (who person) channels() (channels, keys []string) {
 	for _, a := range who.Addresses {
@@ -349,7 +359,7 @@ func (s *Service) erase(ctx context.Context, tx pgx.Tx, shopID int64, who person
 		}
 		if tag.RowsAffected() == 1 {
 			counts["contacts"]++
-			if !slices.ContainsFunc(who.Addresses, func(a Address) bool { return a.Channel == c.Channel && a.Key == c.Key }) {
+			if !slices.ContainsFunc(who.Addresses, c.same) {
 				who.Addresses = append(who.Addresses, c.Address)
 			}
 		}

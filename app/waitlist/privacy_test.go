@@ -476,4 +476,3 @@ func TestTheBodyOfAWebhookGoesWhenItsWorkIsDone(t *testing.T) {
 		t.Fatalf("%d of 5 webhooks are done", n)
 	}
 }
-

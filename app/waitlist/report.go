@@ -80,6 +80,7 @@ type HoldRow struct {
 	State, Reason                     string
 	ClaimedAt                         time.Time
 	ExpiresAt, EndedAt, PaidLateAt    *time.Time
+	CancelledAt                       *time.Time // of the order that it became
 	DraftID, OrderID                  *int64
 }
 
@@ -259,14 +260,14 @@ func (s *Service) Holds(ctx context.Context, shopID, after int64) ([]HoldRow, er
 func (s *Service) holds(ctx context.Context, which string, args ...any) ([]HoldRow, error) {
 	rows, _ := s.db.Query(ctx, `
 		SELECT h.id, h.restock_id, h.entry_id, h.variant_id, v.product_title, v.title, c.channel, c.address, h.state, coalesce(h.reason, ''),
-		       h.claimed_at, h.expires_at, h.ended_at, h.paid_late_at, h.draft_id, h.order_id
+		       h.claimed_at, h.expires_at, h.ended_at, h.paid_late_at, h.cancelled_at, h.draft_id, h.order_id
 		FROM holds h JOIN entries e ON e.shop_id = h.shop_id AND e.id = h.entry_id JOIN contacts c ON c.shop_id = e.shop_id AND c.id = e.contact_id
 		JOIN variants v ON v.shop_id = h.shop_id AND v.id = h.variant_id WHERE `+which, args...)
 	var all []HoldRow
 	var h HoldRow
 	var channel Channel
 	_, err := pgx.ForEachRow(rows, []any{&h.ID, &h.RestockID, &h.EntryID, &h.VariantID, &h.ProductTitle, &h.VariantTitle, &channel, &h.Contact, &h.State, &h.Reason,
-		&h.ClaimedAt, &h.ExpiresAt, &h.EndedAt, &h.PaidLateAt, &h.DraftID, &h.OrderID}, func() error {
+		&h.ClaimedAt, &h.ExpiresAt, &h.EndedAt, &h.PaidLateAt, &h.CancelledAt, &h.DraftID, &h.OrderID}, func() error {
 		row := h
 		row.Contact = Mask(channel, row.Contact)
 		all = append(all, row)

@@ -546,6 +546,7 @@ func orderPayload(o *order) map[string]any {
 		"created_at": stamp(o.createdAt), "updated_at": stamp(o.createdAt), "cancelled_at": stamp(o.cancelledAt), "cancel_reason": reason,
 		"note": nullable(o.note), "note_attributes": notes(o.attributes), "tags": strings.Join(o.tags, ", "), "source_name": o.source,
 		"line_items": lines, "currency": o.currency, "total_price": strconv.Itoa(cents/100) + fmt.Sprintf(".%02d", cents%100), "customer": nil,
+		"contact_email": nullable(o.email), "phone": nil,
 	}
 }
 
