@@ -222,12 +222,12 @@ func TestThePagesOfTheMerchantShowTheirRows(t *testing.T) {
 		"/waitlists/41":       {"a••@example.com", `action="/waitlists/41/entries/101/remove"`, "Benjamin Featherstone", "offered", "<details"},
 		"/restocks":           {`href="/restocks/59"`, "waits for your yes"},
 		"/restocks/55":        {">short<", "Shopify has fewer units than are held", "Opened with 3 units; Shopify had 3 for sale.", "1 more came", "1 went outside a hold", `action="/restocks/55/approve"`, `action="/restocks/55/decline"`, "5000 units", "pressed"},
-		"/holds":              {"being reserved", `data-countdown="2026-12-01T14:27:00Z"`, ">10:00<", "https://" + testShop + "/admin/draft_orders/1234567890123", "/admin/orders/5550001112223", "paid after its end", `action="/holds/89/release"`},
+		"/holds":              {"being reserved", `data-countdown="2026-12-01T14:27:00Z"`, ">10:00<", "https://" + testShop + "/admin/draft_orders/1234567890123", "/admin/orders/5550001112223", "paid after its end", "order cancelled", `action="/holds/89/release"`},
 		"/privacy-requests":   {"Give out a customer’s data", "Erase a customer", "under way", "kept, the app was installed again", `href="/privacy-requests/299"`, "2 places"},
 		"/privacy-requests/7": {"ann@example.com", "Oak chair", "Ann &lt;b&gt;", "5550001112223", `download="customer-data-7.json"`, "data:application/json;base64,eyJwbGFjZXMiOltdfQ=="},
 		"/opt-outs":           {"answered STOP", "erased", `action="/opt-outs/1/lift"`, `action="/opt-outs"`},
 		"/messages":           {"30005", "The number does not exist", "outcome unknown", "delivered"},
-		"/settings":           {`name="hold_minutes" value="15"`, `name="reserve_before_telling"`, `name="locations"`},
+		"/settings":           {`name="hold_minutes" value="15"`, `name="reserve_before_telling"`, `name="locations"`, `name="automatic_discounts"`, `name="discount_codes"`, `name="skip_buyers"`, `href="/privacy-requests"`},
 	} {
 		w := send(t, h, "GET", path, "", bearer(t)...)
 		if w.Code != 200 {
@@ -237,6 +237,22 @@ func TestThePagesOfTheMerchantShowTheirRows(t *testing.T) {
 			if !strings.Contains(w.Body.String(), want) {
 				t.Errorf("%s: %q is missing in\n%s", path, want, w.Body)
 			}
+		}
+	}
+}
+
+func TestSettingsSayThatBuyersCannotBeLeftOutWhileShopifyHidesThem(t *testing.T) {
+	t.Parallel()
+	for _, hidden := range []bool{false, true} {
+		c := newConfig(t, &fake{})
+		c.Shops.(*tenants).shop.CustomersHidden = hidden
+		h, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := send(t, h, "GET", "/settings", "", bearer(t)...)
+		if got := strings.Contains(w.Body.String(), "not approved for protected customer data"); w.Code != 200 || got != hidden {
+			t.Errorf("hidden %v: status %d, said so: %v", hidden, w.Code, got)
 		}
 	}
 }

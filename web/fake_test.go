@@ -228,7 +228,7 @@ func (f *fake) Holds(_ context.Context, _, after int64) (rows []waitlist.HoldRow
 		case "active":
 			h.ExpiresAt, h.DraftID = ptr(testNow.Add(10*time.Minute)), ptr(int64(1234567890123))
 		case "sold":
-			h.ExpiresAt, h.EndedAt, h.DraftID, h.OrderID = &testNow, &testNow, ptr(int64(1234567890124)), ptr(int64(5550001112223))
+			h.ExpiresAt, h.EndedAt, h.DraftID, h.OrderID, h.CancelledAt = &testNow, &testNow, ptr(int64(1234567890124)), ptr(int64(5550001112223)), &testNow
 		case "expired":
 			h.ExpiresAt, h.EndedAt, h.DraftID, h.PaidLateAt = &testNow, &testNow, ptr(int64(1234567890125)), &testNow
 		}

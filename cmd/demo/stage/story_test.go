@@ -43,6 +43,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"ALostAnswerLeavesOneDraft":                   aLostAnswerLeavesOneDraft,
 		"StockAtTheSecondPlaceIsNoPhantom":            stockAtTheSecondPlaceIsNoPhantom,
 		"AMerchantTouchesOurDrafts":                   aMerchantTouchesOurDrafts,
+		"BuyersAndCancelledOrders":                    buyersAndCancelledOrders,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

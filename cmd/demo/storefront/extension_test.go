@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/BurntSushi/toml"
+
+	"holdfast/app/waitlist"
 )
 
 func read(t *testing.T, path string) []byte {
@@ -216,7 +218,7 @@ func TestTheAppsConfigurationAsksForWhatTheProgramServes(t *testing.T) {
 		t.Errorf("scopes %s, want %s", app.AccessScopes.Scopes, want)
 	}
 	topics := webhookTopics(t)
-	seen := map[string]bool{}
+	seen, fields := map[string]bool{}, map[string][]string{}
 	for _, s := range app.Webhooks.Subscriptions {
 		if s.URI != "/webhooks/shopify" {
 			t.Errorf("a webhook goes to %s", s.URI)
@@ -225,7 +227,10 @@ func TestTheAppsConfigurationAsksForWhatTheProgramServes(t *testing.T) {
 			if seen[topic] {
 				t.Errorf("%s is subscribed to twice", topic)
 			}
-			seen[topic] = true
+			seen[topic], fields[topic] = true, s.IncludeFields
+			if !waitlist.KnownTopic(topic) {
+				t.Errorf("nothing follows from %s", topic)
+			}
 		}
 		for _, topic := range s.Topics { // compliance topics are not in the enum
 			if name := strings.ToUpper(strings.ReplaceAll(topic, "/", "_")); !topics[name] {
@@ -233,10 +238,27 @@ func TestTheAppsConfigurationAsksForWhatTheProgramServes(t *testing.T) {
 			}
 		}
 	}
-	for _, topic := range []string{"customers/data_request", "customers/redact", "shop/redact",
-		"app/uninstalled", "inventory_levels/update", "products/update", "draft_orders/delete", "orders/create"} {
+	for _, topic := range []string{
+		"inventory_levels/update", "inventory_items/update", "products/create", "products/update", "products/delete",
+		"draft_orders/create", "draft_orders/update", "draft_orders/delete", "orders/create", "orders/cancelled",
+		"shop/update", "app/uninstalled", "app/scopes_update", "customers/data_request", "customers/redact", "shop/redact",
+	} {
 		if !seen[topic] {
 			t.Errorf("%s is not subscribed to", topic)
+		}
+	}
+	// What the program reads of a trimmed payload has to be asked for.
+	for topic, read := range map[string][]string{
+		"draft_orders/create": {"id", "tags", "note_attributes"},
+		"draft_orders/update": {"id", "status", "order_id", "line_items"},
+		"draft_orders/delete": {"id"},
+		"orders/create":       {"id", "tags", "note_attributes", "line_items", "source_name", "email", "contact_email", "phone", "customer"},
+		"orders/cancelled":    {"id", "tags", "note_attributes", "line_items"},
+	} {
+		for _, field := range read {
+			if !slices.Contains(fields[topic], field) {
+				t.Errorf("%s comes without %s", topic, field)
+			}
 		}
 	}
 }
