@@ -110,33 +110,56 @@ func (c *Client) install(ctx context.Context, domain string, ask map[string]stri
 	return nil
 }
 
-// profile reads what a shop says of itself, with a token that is not stored yet.
-func (c *Client) profile(ctx context.Context, domain, token string) (shop.Profile, error) {
-	var data struct {
-		Shop struct {
-			Name         string `json:"name"`
-			CurrencyCode string `json:"currencyCode"`
-			ShopAddress  struct {
-				CountryCodeV2 string `json:"countryCodeV2"`
-			} `json:"shopAddress"`
-			PrimaryDomain struct {
-				Localization *struct {
-					DefaultLocale string `json:"defaultLocale"`
-				} `json:"localization"`
-			} `json:"primaryDomain"`
-		} `json:"shop"`
-	}
-	if _, err := c.send(ctx, newBucket(c.now()), domain, token, shopProfile, nil, &data); err != nil {
-		return shop.Profile{}, err
-	}
-	p := shop.Profile{Domain: domain, Name: data.Shop.Name, Currency: data.Shop.CurrencyCode, Country: data.Shop.ShopAddress.CountryCodeV2, Locale: "en"}
+// profileData is the answer of shopProfile.
+type profileData struct {
+	Shop struct {
+		Name         string `json:"name"`
+		CurrencyCode string `json:"currencyCode"`
+		ShopAddress  struct {
+			CountryCodeV2 string `json:"countryCodeV2"`
+		} `json:"shopAddress"`
+		PrimaryDomain struct {
+			Localization *struct {
+				DefaultLocale string `json:"defaultLocale"`
+			} `json:"localization"`
+		} `json:"primaryDomain"`
+	} `json:"shop"`
+}
+
+func (d profileData) profile(domain string) shop.Profile {
+	p := shop.Profile{Domain: domain, Name: d.Shop.Name, Currency: d.Shop.CurrencyCode, Country: d.Shop.ShopAddress.CountryCodeV2, Locale: "en"}
 	if p.Country == "" { // an address that was not filled in; the country only guesses at phone numbers without a code
 		p.Country = "US"
 	}
-	if l := data.Shop.PrimaryDomain.Localization; l != nil && l.DefaultLocale != "" {
+	if l := d.Shop.PrimaryDomain.Localization; l != nil && l.DefaultLocale != "" {
 		p.Locale = l.DefaultLocale
 	}
-	return p, nil
+	return p
+}
+
+// profile reads what a shop says of itself, with a token that is not stored yet.
+func (c *Client) profile(ctx context.Context, domain, token string) (shop.Profile, error) {
+	var data profileData
+	if _, err := c.send(ctx, newBucket(c.now()), domain, token, shopProfile, nil, &data); err != nil {
+		return shop.Profile{}, err
+	}
+	return data.profile(domain), nil
+}
+
+// Profile reads what an installed shop says of itself: its name, currency, country and first language.
+func (c *Client) Profile(ctx context.Context, shopID int64) (shop.Profile, error) {
+	sh, err := c.shops.ByID(ctx, shopID)
+	if errors.Is(err, shop.ErrNotFound) {
+		err = notInstalled()
+	}
+	if err != nil {
+		return shop.Profile{}, fmt.Errorf("shopify: profile of shop %d: %w", shopID, err)
+	}
+	var data profileData
+	if err := c.call(ctx, shopID, shopProfile, nil, &data); err != nil {
+		return shop.Profile{}, err
+	}
+	return data.profile(sh.Domain), nil
 }
 
 // AuthorizeURL is where a merchant is sent to approve the app in a shop. Shopify sends them on to redirect,

@@ -36,6 +36,11 @@ func (n *draftNode) draft() (waitlist.Draft, error) {
 		InvoiceURL: n.InvoiceURL,
 		CreatedAt:  n.CreatedAt.UTC(),
 	}
+	for _, a := range n.CustomAttributes {
+		if a.Key == waitlist.HoldAttribute {
+			d.Mark = a.Value
+		}
+	}
 	var err error
 	if d.ID, err = idOf("DraftOrder", n.ID); err != nil {
 		return d, err
@@ -81,7 +86,8 @@ type draftOrderInput struct {
 // not check that there is one, and takes no idempotency key: when the outcome is unknown the draft is
 // to be looked for by FindDrafts before it is created again.
 //
-// A hold must not cost its person a discount, so automatic discounts and codes are allowed. The name
+// A hold must not cost its person a discount, so automatic discounts and codes are allowed unless the
+// merchant does not want them. The name
 // goes into the note, which the merchant alone reads and the order inherits: a draft has no field for
 // it, an address with nothing but a name would be a false address, and an attribute would be shown to
 // the buyer. The currency is a courtesy and the unit a promise: a draft that Shopify rejects is tried
@@ -98,8 +104,8 @@ func (c *Client) CreateDraft(ctx context.Context, shopID int64, d waitlist.NewDr
 		Email:                        d.Email,
 		Note:                         note(d.Name),
 		PresentmentCurrencyCode:      d.Currency,
-		AcceptAutomaticDiscounts:     true,
-		AllowDiscountCodesInCheckout: true,
+		AcceptAutomaticDiscounts:     !d.NoAutomaticDiscounts,
+		AllowDiscountCodesInCheckout: !d.NoDiscountCodes,
 	}
 	created, err := c.createDraft(ctx, shopID, input)
 	if rejected := (*waitlist.Rejected)(nil); errors.As(err, &rejected) && input.PresentmentCurrencyCode != "" {
@@ -187,11 +193,16 @@ func (c *Client) FindDrafts(ctx context.Context, shopID, holdID int64) ([]waitli
 }
 
 // ListDrafts lists the drafts of all holds, paid ones too, oldest first, from the one after a cursor;
-// "" is the first page. next is the cursor of the next page, "" at the end; a page may be empty and not
-// the last.
-func (c *Client) ListDrafts(ctx context.Context, shopID int64, after string) (drafts []waitlist.Draft, next string, err error) {
+// "" is the first page. Only those that were changed at since or later, unless since is zero; Shopify keeps
+// that time to the second, so since is rounded down. next is the cursor of the next page, "" at the end; a
+// page may be empty and not the last. The index behind it may lag.
+func (c *Client) ListDrafts(ctx context.Context, shopID int64, since time.Time, after string) (drafts []waitlist.Draft, next string, err error) {
 	var page draftPage
-	vars := map[string]any{"query": "tag:" + quoted(waitlist.TagOfAll), "first": 50}
+	query := "tag:" + quoted(waitlist.TagOfAll)
+	if !since.IsZero() {
+		query += " updated_at:>=" + quoted(since.UTC().Format(time.RFC3339))
+	}
+	vars := map[string]any{"query": query, "first": 50}
 	if after != "" {
 		vars["after"] = after
 	}

@@ -30,7 +30,7 @@ func TestADraftHoldsOneUnitForOnePerson(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := waitlist.Draft{ID: 9, HoldID: 5, InvoiceURL: "https://chairs.myshopify.com/1/invoices/9", CreatedAt: time.Date(2026, 11, 30, 12, 0, 1, 0, time.UTC)}
+	want := waitlist.Draft{ID: 9, HoldID: 5, InvoiceURL: "https://chairs.myshopify.com/1/invoices/9", CreatedAt: time.Date(2026, 11, 30, 12, 0, 1, 0, time.UTC), Mark: "5"}
 	if d != want {
 		t.Errorf("got %+v, want %+v", d, want)
 	}
@@ -152,7 +152,7 @@ func TestOnlyDraftsOfTheHoldAreFound(t *testing.T) {
 	if q := a.calls()[0].Variables; q["query"] != "tag:'holdfast-5'" {
 		t.Errorf("searched for %v", q)
 	}
-	all, next, err := a.client.ListDrafts(t.Context(), 1, "c0")
+	all, next, err := a.client.ListDrafts(t.Context(), 1, time.Time{}, "c0")
 	var holds []int64
 	for _, d := range all {
 		holds = append(holds, d.HoldID)
@@ -168,7 +168,7 @@ func TestOnlyDraftsOfTheHoldAreFound(t *testing.T) {
 func TestTheLastPageHasNoNext(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(t, saysInTurn(`{"data":{"draftOrders":{"nodes":[],"pageInfo":{"hasNextPage":false,"endCursor":"c1"}}}}`))
-	if all, next, err := a.client.ListDrafts(t.Context(), 1, ""); len(all) != 0 || next != "" || err != nil {
+	if all, next, err := a.client.ListDrafts(t.Context(), 1, time.Time{}, ""); len(all) != 0 || next != "" || err != nil {
 		t.Errorf("got %v, %q, %v", all, next, err)
 	}
 	if _, ok := a.calls()[0].Variables["after"]; ok {

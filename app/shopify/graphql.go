@@ -50,11 +50,18 @@ var (
 	shopProfile      = operation{name: "shop", files: []string{"shop_profile"}, cost: 4}
 	defaultLocation  = operation{name: "location", files: []string{"location"}, cost: 1}
 	readBackAt       = operation{name: "draftOrder", files: []string{"read_back_at", "draft", "levels"}, cost: 8, perLvl: 3}
+	product          = operation{name: "product", files: []string{"product", "variant"}, cost: 4, perItem: 15}
+	startBulkQuery   = operation{name: "bulkOperationRunQuery", files: []string{"bulk_operation_run_query"}, cost: 12}
+	readBulkQuery    = operation{name: "bulkOperation", files: []string{"bulk_operation"}, cost: 1}
+
+	// catalogue is what a bulk query runs: it is sent as a variable of startBulkQuery.
+	catalogue = operation{name: "productVariants", files: []string{"catalogue"}}
 )
 
+// operations are all that are sent by themselves.
 func operations() []operation {
 	return []operation{nodes, nodesAt, productVariants, draftOrderCreate, draftOrderDelete,
-		draftOrder, draftOrders, readBack, readBackAt, shopProfile, defaultLocation}
+		draftOrder, draftOrders, readBack, readBackAt, shopProfile, defaultLocation, product, startBulkQuery, readBulkQuery}
 }
 
 // text is the whole document.

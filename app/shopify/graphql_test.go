@@ -40,7 +40,7 @@ func TestEveryDocumentIsValidInShopifysSchemaAndUsed(t *testing.T) {
 	t.Parallel()
 	schema := adminSchema(t)
 	used := map[string]bool{}
-	for _, op := range operations() {
+	for _, op := range append(operations(), catalogue) {
 		text, err := op.text()
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestEveryDocumentIsValidInShopifysSchemaAndUsed(t *testing.T) {
 		for _, f := range op.files {
 			used[f] = true
 		}
-		if len(doc.Operations) != 1 || doc.Operations[0].Name != op.name {
+		if len(doc.Operations) != 1 || (doc.Operations[0].Name != op.name && op.name != catalogue.name) {
 			t.Errorf("%v: the document holds something else than the operation %q", op.files, op.name)
 		}
 		if first, ok := doc.Operations[0].SelectionSet[0].(*ast.Field); !ok || first.Name != op.name {
@@ -164,6 +164,35 @@ func fieldPrice(f *ast.Field, vars map[string]any) int {
 		return 2 + page
 	}
 	return 1 + inner
+}
+
+// What Shopify says of bulk queries (shopify.dev, bulk operations), and what reading one line at a time
+// needs: one list, at the top, of edges.
+func TestTheCataloguesQueryKeepsToTheRulesOfBulkQueries(t *testing.T) {
+	t.Parallel()
+	text, err := catalogue.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, errs := gqlparser.LoadQueryWithRules(adminSchema(t), text, rules.NewDefaultRules())
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if len(doc.Fragments) > 0 || len(doc.Operations[0].VariableDefinitions) > 0 {
+		t.Error("it has fragments or variables, of which nothing is known")
+	}
+	var lists []string
+	walk(doc.Operations[0].SelectionSet, func(f *ast.Field) {
+		if strings.HasSuffix(f.Definition.Type.Name(), "Connection") {
+			lists = append(lists, f.Name)
+		}
+		if len(f.Arguments) > 0 {
+			t.Errorf("%s has arguments", f.Name)
+		}
+	})
+	if len(lists) != 1 || lists[0] != "productVariants" {
+		t.Errorf("it lists %v", lists)
+	}
 }
 
 func walk(set ast.SelectionSet, visit func(*ast.Field)) {

@@ -171,7 +171,7 @@ func TestEveryMethodWorksAgainstTheSimulatedShopify(t *testing.T) {
 	if !slices.Equal(drafts2, []waitlist.Draft{d}) {
 		t.Errorf("found %+v", drafts2)
 	}
-	all, next, err := w.client.ListDrafts(ctx, 1, "")
+	all, next, err := w.client.ListDrafts(ctx, 1, time.Time{}, "")
 	w.ok(err)
 	if !slices.Equal(all, []waitlist.Draft{d, other}) || next != "" {
 		t.Errorf("listed %+v, next %q", all, next)
@@ -323,7 +323,7 @@ func TestListingGoesOnPageByPage(t *testing.T) {
 	var got []int64
 	pages := 0
 	for after := ""; ; {
-		drafts, next, err := w.client.ListDrafts(t.Context(), 1, after)
+		drafts, next, err := w.client.ListDrafts(t.Context(), 1, time.Time{}, after)
 		w.ok(err)
 		pages++
 		for _, d := range drafts {

@@ -208,6 +208,48 @@ func (c *Client) reading(n *variantNode) (waitlist.VariantReading, error) {
 	return r, err
 }
 
+// pageOfProduct is how many variants of a product are asked for at once. Most products have fewer.
+const pageOfProduct = 25
+
+// ReadProduct reads every variant of a product as it is now; none when the product does not exist. Sellable
+// counts all online sales, as ReadVariants does without locations. A product that is changed between two
+// pages may be read half before and half after.
+func (c *Client) ReadProduct(ctx context.Context, shopID, productID int64) ([]waitlist.VariantReading, error) {
+	var all []waitlist.VariantReading
+	vars := map[string]any{"id": gid("Product", productID), "first": pageOfProduct}
+	for {
+		var data struct {
+			Product *struct {
+				Variants struct {
+					Nodes    []*variantNode `json:"nodes"`
+					PageInfo pageInfo       `json:"pageInfo"`
+				} `json:"variants"`
+			} `json:"product"`
+		}
+		if err := c.call(ctx, shopID, product, vars, &data); err != nil {
+			return nil, err
+		}
+		if data.Product == nil {
+			return nil, nil
+		}
+		for _, n := range data.Product.Variants.Nodes {
+			r, err := c.reading(n)
+			if err != nil {
+				return nil, fmt.Errorf("shopify: read product %d of shop %d: %w", productID, shopID, err)
+			}
+			all = append(all, r)
+		}
+		page := data.Product.Variants.PageInfo
+		if !page.HasNextPage {
+			return all, nil
+		}
+		if page.EndCursor == "" || page.EndCursor == vars["after"] {
+			return nil, fmt.Errorf("shopify: read product %d of shop %d: a page of its variants leads nowhere", productID, shopID)
+		}
+		vars["after"] = page.EndCursor
+	}
+}
+
 // FindVariants finds the variants that carry exactly this SKU, at most two: one is the answer, two mean
 // that the SKU does not tell them apart. An empty SKU finds nothing. Shopify's search also finds SKUs
 // that are alike, in other cases for example; those are left out.

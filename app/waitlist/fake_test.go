@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"holdfast/app/shop"
 	"holdfast/app/waitlist"
 )
 
@@ -205,7 +206,7 @@ func (s *store) FindDrafts(_ context.Context, _, holdID int64) ([]waitlist.Draft
 	return found, s.done("FindDrafts")
 }
 
-func (s *store) ListDrafts(_ context.Context, _ int64, _ string) ([]waitlist.Draft, string, error) {
+func (s *store) ListDrafts(_ context.Context, _ int64, _ time.Time, _ string) ([]waitlist.Draft, string, error) {
 	s.mu.Lock()
 	var found []waitlist.Draft
 	for _, d := range s.drafts {
@@ -216,6 +217,52 @@ func (s *store) ListDrafts(_ context.Context, _ int64, _ string) ([]waitlist.Dra
 	s.mu.Unlock()
 	slices.SortFunc(found, func(a, b waitlist.Draft) int { return int(a.ID - b.ID) })
 	return found, "", s.done("ListDrafts")
+}
+
+func (s *store) Profile(context.Context, int64) (shop.Profile, error) {
+	return shop.Profile{Domain: "chairs.myshopify.com", Name: "Chairs", Currency: "EUR", Country: "GB", Locale: "en"}, s.done("Profile")
+}
+
+// catalogue is every variant, as an export shows it.
+func (s *store) catalogue(of func(waitlist.VariantReading) bool) []waitlist.VariantReading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []waitlist.VariantReading
+	for _, v := range s.variants {
+		if of(*v) {
+			all = append(all, *v)
+		}
+	}
+	slices.SortFunc(all, func(a, b waitlist.VariantReading) int { return int(a.ID - b.ID) })
+	return all
+}
+
+func (s *store) StartCatalogue(context.Context, int64) (string, error) {
+	return "export", s.done("StartCatalogue")
+}
+
+func (s *store) Catalogue(_ context.Context, _ int64, operation string) (waitlist.CatalogueExport, error) {
+	if operation != "export" {
+		return waitlist.CatalogueExport{Operation: operation, State: waitlist.ExportFailed, Why: "not known"}, s.done("Catalogue")
+	}
+	all := s.catalogue(func(waitlist.VariantReading) bool { return true })
+	return waitlist.CatalogueExport{Operation: operation, State: waitlist.ExportFinished, Objects: len(all), URL: "export.jsonl"}, s.done("Catalogue")
+}
+
+func (s *store) ReadCatalogue(_ context.Context, _ int64, _ waitlist.CatalogueExport, each func([]waitlist.VariantReading) error) error {
+	for batch := range slices.Chunk(s.catalogue(func(waitlist.VariantReading) bool { return true }), 500) {
+		for i := range batch {
+			batch[i].SharedItem = false // a line of an export does not tell
+		}
+		if err := each(batch); err != nil {
+			return err
+		}
+	}
+	return s.done("ReadCatalogue")
+}
+
+func (s *store) ReadProduct(_ context.Context, _, productID int64) ([]waitlist.VariantReading, error) {
+	return s.catalogue(func(v waitlist.VariantReading) bool { return v.ProductID == productID }), s.done("ReadProduct")
 }
 
 func (s *store) ReadDraft(_ context.Context, _, id int64) (waitlist.Draft, bool, error) {

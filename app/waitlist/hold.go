@@ -631,7 +631,7 @@ func (s *Service) paidLate(ctx context.Context, tx pgx.Tx, shopID, holdID int64,
 func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
 	seen := map[int64]bool{}
 	for after := ""; ; {
-		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, after)
+		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, time.Time{}, after)
 		if err != nil {
 			return fmt.Errorf("reconcile: %w", s.shopifyTrouble(ctx, shopID, err))
 		}

@@ -3,6 +3,8 @@ package waitlist
 import (
 	"context"
 	"time"
+
+	"holdfast/app/shop"
 )
 
 // Shopify is what the domain needs of Shopify, for one shop at a time. A call that did not happen or
@@ -27,14 +29,30 @@ type Shopify interface {
 	// that was just created may be missing.
 	FindDrafts(ctx context.Context, shopID, holdID int64) ([]Draft, error)
 	// ListDrafts lists our drafts, of any hold, oldest first, starting after a cursor ("" = the first);
-	// next is "" at the end.
-	ListDrafts(ctx context.Context, shopID int64, after string) (drafts []Draft, next string, err error)
+	// next is "" at the end. Only those that were changed at since or later, unless since is zero.
+	ListDrafts(ctx context.Context, shopID int64, since time.Time, after string) (drafts []Draft, next string, err error)
 	// ReadDraft reads a draft. ok is false when it does not exist: it was deleted.
 	ReadDraft(ctx context.Context, shopID, draftID int64) (d Draft, ok bool, err error)
 	// ReadBack reads, in one query, a draft (ok false: deleted) and S of its variant.
 	ReadBack(ctx context.Context, shopID, draftID, variantID int64, locations []int64) (d Draft, ok bool, sellable int, err error)
 	// DeleteDraft deletes a draft. Deleting one that is gone is no error.
 	DeleteDraft(ctx context.Context, shopID, draftID int64) error
+
+	// Profile reads what a shop says of itself.
+	Profile(ctx context.Context, shopID int64) (shop.Profile, error)
+	// StartCatalogue asks Shopify to write out every variant of a shop and returns the id under which
+	// Catalogue knows the export. Throttled means that too many exports are being written already. After
+	// an unknown outcome one may be written that nobody knows of, which does no harm.
+	StartCatalogue(ctx context.Context, shopID int64) (operation string, err error)
+	// Catalogue reads how far an export is.
+	Catalogue(ctx context.Context, shopID int64, operation string) (CatalogueExport, error)
+	// ReadCatalogue reads a finished export and hands its variants to each, at most 500 at a time; the
+	// slice is good until each returns. An error of each ends it. Only when it returns nil has each seen
+	// every variant. A reading is as old as the export, shows the product's picture and not the
+	// variant's own, and leaves SharedItem false, whether or not it is; its Sellable is not S.
+	ReadCatalogue(ctx context.Context, shopID int64, e CatalogueExport, each func([]VariantReading) error) error
+	// ReadProduct reads every variant of a product; none when the product does not exist.
+	ReadProduct(ctx context.Context, shopID, productID int64) ([]VariantReading, error)
 }
 
 // Throttled means that the shop's API budget is used up for now. The call was not made.

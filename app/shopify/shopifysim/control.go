@@ -37,6 +37,7 @@ func (s *Server) Routes(r chi.Router) {
 	r.Post("/sim/shops", s.postShop)
 	r.Post("/sim/shops/{shop}/install", s.postInstall)
 	r.Post("/sim/shops/{shop}/uninstall", s.postUninstall)
+	r.Post("/sim/shops/{shop}/fill", s.postFill)
 	r.Get("/sim/inventory", s.getInventory)
 	r.Post("/sim/inventory", s.postInventory)
 	r.Post("/sim/variants/{id}", s.postVariant)
@@ -60,6 +61,8 @@ func (s *Server) serveShop(w http.ResponseWriter, r *http.Request, domain, path 
 		s.serveGraphQL(w, r, domain, "")
 	case len(parts) == 4 && parts[0] == "admin" && parts[1] == "api" && parts[3] == "graphql.json":
 		s.serveGraphQL(w, r, domain, parts[2])
+	case len(parts) == 2 && parts[0] == "bulk":
+		s.serveBulkFile(w, r, domain, parts[1])
 	case len(parts) == 3 && parts[1] == "invoices":
 		s.serveCheckout(w, r, parts[2])
 	case path == "/admin/oauth/authorize":

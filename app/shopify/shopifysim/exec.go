@@ -19,9 +19,11 @@ type exec struct {
 	now    time.Time
 	scopes []string
 	lag    *time.Duration // of the search index; nil = none; 0 = it finds nothing
-	errs   []gqlError
-	spent  int   // points that the answer really costs
-	search []any // what Shopify says about a search, in extensions.search
+	// bulkFails: the bulk query that this operation begins will fail half way
+	bulkFails bool
+	errs      []gqlError
+	spent     int   // points that the answer really costs
+	search    []any // what Shopify says about a search, in extensions.search
 }
 
 // resolvers is what is simulated: per type, per field.

@@ -234,6 +234,7 @@ func (s *Server) answer(p *plan, errs []gqlError, domain string, fire []simkit.F
 			lag := f.Delay()
 			x.lag = &lag
 		}
+		x.bulkFails = x.bulkFails || f.Mode == "bulk_failed"
 	}
 	data := x.run()
 	rec.Cost = min(x.spent, p.requested)

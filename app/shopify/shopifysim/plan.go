@@ -53,11 +53,26 @@ type plan struct {
 	args      map[*ast.Field]map[string]any
 	sizes     map[*ast.Field]int // of pages and of lists of ids
 	requested int
+	bulk      bool // a bulk query: its lists are whole and have no size, and it has no price
+}
+
+// newBulkPlan reads the document of a bulk query. With errors, nothing of it may be run.
+func newBulkPlan(api *adminAPI, res resolvers, document string) (*plan, []gqlError) {
+	p, errs := (&plan{api: api, resolvers: res, bulk: true}).read(document, "", map[string]any{})
+	if errs == nil && p.op.Operation != ast.Query {
+		errs = []gqlError{{Message: "it must be a query"}}
+	}
+	return p, errs
 }
 
 // newPlan reads a document. With errors, nothing of it may be run.
 func newPlan(api *adminAPI, res resolvers, document, operation string, raw map[string]any) (*plan, []gqlError) {
-	p := &plan{api: api, resolvers: res, args: map[*ast.Field]map[string]any{}, sizes: map[*ast.Field]int{}}
+	return (&plan{api: api, resolvers: res}).read(document, operation, raw)
+}
+
+func (p *plan) read(document, operation string, raw map[string]any) (*plan, []gqlError) {
+	p.args, p.sizes = map[*ast.Field]map[string]any{}, map[*ast.Field]int{}
+	api := p.api
 	doc, err := parser.ParseQuery(&ast.Source{Input: document})
 	if err != nil {
 		return p, fromParser(err)
@@ -92,6 +107,9 @@ func newPlan(api *adminAPI, res resolvers, document, operation string, raw map[s
 	}
 	if errs = p.prepare(root.Name, p.op.SelectionSet, []any{kind}); errs != nil {
 		return p, errs
+	}
+	if p.bulk {
+		return p, nil
 	}
 	if p.requested = p.cost(root.Name, p.op.SelectionSet); p.requested > maxQueryCost {
 		return p, []gqlError{{
@@ -176,7 +194,7 @@ func (p *plan) prepareField(parent string, f *ast.Field, path []any) []gqlError 
 	if ids, ok := args["ids"].([]any); ok {
 		p.sizes[f] = len(ids)
 	}
-	if p.api.isConnection(f.Definition.Type.Name()) && f.Definition.Arguments.ForName("first") != nil {
+	if !p.bulk && p.api.isConnection(f.Definition.Type.Name()) && f.Definition.Arguments.ForName("first") != nil {
 		first, hasFirst := args["first"].(int)
 		last, hasLast := args["last"].(int)
 		bad := ""

@@ -31,8 +31,8 @@ type (
 	}
 	scope   struct{ handle string }
 	payload struct {
-		object any // draftOrder, deletedId
-		errs   []userError
+		object any // draftOrder, deletedId, bulkOperation
+		errs   any // a list of userError or bulkError
 	}
 	// connection is a page of a list.
 	connection struct {
@@ -61,6 +61,8 @@ func typeOf(v any) string {
 		return "Order"
 	case *shop:
 		return "Shop"
+	case *bulkOperation:
+		return "BulkOperation"
 	case media:
 		return "MediaImage"
 	default:
@@ -122,14 +124,7 @@ func (sh *shop) node(gid string) (any, error) {
 	return nil, simulatorError("nodes of type " + kind)
 }
 
-func (sh *shop) product(id int64) *product {
-	for _, p := range sh.products {
-		if p.id == id {
-			return p
-		}
-	}
-	return nil
-}
+func (sh *shop) product(id int64) *product { return sh.byID[id] }
 
 // cursor is the place of a thing in a list.
 func cursor(id int64) string {
@@ -225,19 +220,20 @@ func page[T any](list []T, args map[string]any, byID bool) (*connection, error) 
 // term is one part of a search: field:value.
 type term struct{ field, value string }
 
-var termPattern = regexp.MustCompile(`^(\w+):(?:'([^']*)'|"([^"]*)"|([^\s'"()*<>]+))(?:\s+AND\s+|\s+|$)`)
+var termPattern = regexp.MustCompile(`^(\w+):(>=)?(?:'([^']*)'|"([^"]*)"|([^\s'"()*<>]+))(?:\s+AND\s+|\s+|$)`)
 
 // parseSearch reads the part of Shopify's search syntax that is simulated: field:value terms, quoted or
-// not, joined by spaces or AND.
+// not, joined by spaces or AND. A time, and nothing else, is
+// searched for by updated_at:>=time.
 func parseSearch(what, query string) ([]term, error) {
 	var terms []term
 	rest := strings.TrimSpace(query)
 	for rest != "" {
 		m := termPattern.FindStringSubmatch(rest)
-		if m == nil || m[1] == "NOT" || m[1] == "OR" {
+		if m == nil || m[1] == "NOT" || m[1] == "OR" || (m[2] != "") != (m[1] == "updated_at") {
 			return nil, simulatorError(fmt.Sprintf("%s(query: %q)", what, query))
 		}
-		terms = append(terms, term{m[1], m[2] + m[3] + m[4]})
+		terms = append(terms, term{m[1], m[3] + m[4] + m[5]})
 		rest = rest[len(m[0]):]
 	}
 	return terms, nil
@@ -270,8 +266,14 @@ func (x *exec) findDrafts(_ *shop, args map[string]any) (any, error) {
 			break
 		}
 	}
+	var since time.Time
 	for _, t := range terms {
-		if !slices.Contains([]string{"tag", "status", "id"}, t.field) {
+		if t.field == "updated_at" {
+			if since, err = time.Parse(time.RFC3339, t.value); err != nil {
+				return nil, simulatorError(fmt.Sprintf("QueryRoot.draftOrders(query: %q)", query))
+			}
+		}
+		if !slices.Contains([]string{"tag", "status", "id", "updated_at"}, t.field) {
 			x.warn("draftOrders", query, t)
 		}
 	}
@@ -286,6 +288,8 @@ func (x *exec) findDrafts(_ *shop, args map[string]any) (any, error) {
 				hit = hit && strings.EqualFold(d.status, t.value)
 			case "id":
 				hit = hit && strconv.FormatInt(d.id, 10) == t.value
+			case "updated_at":
+				hit = hit && !d.updatedAt.Truncate(time.Second).Before(since)
 			}
 		}
 		if hit {
@@ -443,11 +447,13 @@ func newResolvers() resolvers {
 			"locations":              by((*exec).findLocations, append(slices.Clone(pages), "sortKey", "includeInactive")...),
 			"draftOrders":            by((*exec).findDrafts, withQuery...),
 			"productVariants":        by((*exec).findVariants, withQuery...),
+			"bulkOperation":          by((*exec).readBulkOperation, "id"),
 			"currentAppInstallation": is(func(sh *shop) any { return installation{sh} }),
 		},
 		"Mutation": {
-			"draftOrderCreate": by((*exec).draftOrderCreate, "input"),
-			"draftOrderDelete": by((*exec).draftOrderDelete, "input"),
+			"draftOrderCreate":      by((*exec).draftOrderCreate, "input"),
+			"draftOrderDelete":      by((*exec).draftOrderDelete, "input"),
+			"bulkOperationRunQuery": by((*exec).bulkOperationRunQuery, "query", "groupObjects"),
 		},
 		"DraftOrderCreatePayload": {
 			"draftOrder": is(func(p payload) any { return p.object }),
@@ -456,6 +462,42 @@ func newResolvers() resolvers {
 		"DraftOrderDeletePayload": {
 			"deletedId":  is(func(p payload) any { return p.object }),
 			"userErrors": is(func(p payload) any { return p.errs }),
+		},
+		"BulkOperationRunQueryPayload": {
+			"bulkOperation": is(func(p payload) any { return p.object }),
+			"userErrors":    is(func(p payload) any { return p.errs }),
+		},
+		"BulkOperationUserError": {
+			"code": is(func(e bulkError) any { return e.code }),
+			"field": is(func(e bulkError) any {
+				if e.field == nil {
+					return nil
+				}
+				return e.field
+			}),
+			"message": is(func(e bulkError) any { return e.message }),
+		},
+		"BulkOperation": {
+			"id":              is(func(b *bulkOperation) any { return gid("BulkOperation", b.id) }),
+			"status":          is(func(b *bulkOperation) any { return b.status() }),
+			"type":            is(func(b *bulkOperation) any { return "QUERY" }),
+			"errorCode":       is(func(b *bulkOperation) any { return optional(b.errorCode) }),
+			"createdAt":       is(func(b *bulkOperation) any { return b.startedAt }),
+			"objectCount":     is(func(b *bulkOperation) any { return strconv.Itoa(b.written) }),
+			"rootObjectCount": is(func(b *bulkOperation) any { return strconv.Itoa(b.written) }),
+			"query":           is(func(b *bulkOperation) any { return b.query }),
+			"url": by(func(x *exec, b *bulkOperation, _ map[string]any) (any, error) {
+				if b.status() != "COMPLETED" {
+					return nil, nil
+				}
+				return x.sh.sim.bulkFileURL(x.sh, b), nil
+			}),
+			"partialDataUrl": by(func(x *exec, b *bulkOperation, _ map[string]any) (any, error) {
+				if b.status() != "FAILED" {
+					return nil, nil
+				}
+				return x.sh.sim.bulkFileURL(x.sh, b), nil
+			}),
 		},
 		"UserError": {
 			"field": is(func(e userError) any {

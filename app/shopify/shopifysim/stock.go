@@ -334,6 +334,8 @@ func (s *Server) EditVariant(domain string, variantID int64, e VariantEdit) erro
 		}
 		if len(p.variants) == 0 {
 			sh.products = slices.DeleteFunc(sh.products, func(o *product) bool { return o == p })
+			delete(sh.handles, p.handle)
+			delete(sh.byID, p.id)
 			sh.emit("products/delete", map[string]any{"id": p.id})
 			return nil
 		}

@@ -118,6 +118,8 @@ type shop struct {
 	createdAt time.Time
 	locations []*location
 	products  []*product
+	handles   map[string]*product // the products by their handles
+	byID      map[int64]*product  // and by their ids
 	variants  map[int64]*variant
 	items     map[int64]*item
 	drafts    map[int64]*draft
@@ -130,6 +132,7 @@ type shop struct {
 	orderNo   int
 	ledger    []LedgerEntry
 	bucket    bucket
+	bulk      map[int64]*bulkOperation
 	sim       *Server
 }
 
@@ -226,7 +229,7 @@ func (s *Server) build(spec ShopSpec) (*shop, error) {
 	sh := &shop{
 		id: orNew(s, spec.ID), domain: spec.Shop, name: cmp.Or(spec.Name, strings.ToUpper(name[:1])+name[1:]), plan: spec.Plan,
 		currency: cmp.Or(spec.Currency, "EUR"), currency2: []string{"EUR", "USD", "GBP"}, token: s.Token(spec.Shop), installed: true, createdAt: now, scopes: s.scopes,
-		variants: map[int64]*variant{}, items: map[int64]*item{}, drafts: map[int64]*draft{},
+		handles: map[string]*product{}, byID: map[int64]*product{}, variants: map[int64]*variant{}, items: map[int64]*item{}, drafts: map[int64]*draft{},
 		tagged: map[string][]*draft{}, invoices: map[string]*draft{}, reserving: map[*draft]bool{}, orders: map[int64]*order{},
 		orderNo: 1000, sim: s,
 	}
@@ -311,18 +314,11 @@ func (s *Server) addProduct(sh *shop, spec ProductSpec, now time.Time) error {
 		p.variants = append(p.variants, va)
 		sh.variants[va.id] = va
 	}
-	sh.products = append(sh.products, p)
+	sh.products, sh.handles[p.handle], sh.byID[p.id] = append(sh.products, p), p, p
 	return nil
 }
 
-func (sh *shop) productByHandle(handle string) *product {
-	for _, p := range sh.products {
-		if p.handle == handle {
-			return p
-		}
-	}
-	return nil
-}
+func (sh *shop) productByHandle(handle string) *product { return sh.handles[handle] }
 
 func (sh *shop) locationByID(id int64) *location {
 	for _, l := range sh.locations {

@@ -17,7 +17,7 @@ import (
 
 // modes are the faults that each target can have.
 var modes = map[string][]string{
-	"shopify":  {"throttle", "status", "timeout_after_commit", "drop_after_commit", "delay", "html_502", "index_lag", "token_expired"},
+	"shopify":  {"throttle", "status", "timeout_after_commit", "drop_after_commit", "delay", "html_502", "index_lag", "token_expired", "bulk_failed"},
 	"twilio":   {"throttle", "status", "timeout_after_commit", "drop_after_commit", "delay", "html_502", "down"},
 	"smtp":     {"status", "timeout_after_commit", "drop_after_commit", "delay", "down"},
 	"webhooks": {"duplicate", "lose", "reorder", "delay"},

@@ -1,0 +1,74 @@
+package shopifysim
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const bulkDoc = `mutation ($query: String!) { bulkOperationRunQuery(query: $query) { bulkOperation { id status } userErrors { code field message } } }`
+
+func bulk(t *testing.T, s *Test, query string) answer {
+	t.Helper()
+	text, err := json.Marshal(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ask(t, s, chairs, bulkDoc, `{"query":`+string(text)+`}`)
+}
+
+func TestABulkQueryThatShopifyWouldRefuseIsRefused(t *testing.T) {
+	t.Parallel()
+	s := NewTest(t)
+	for query, why := range map[string]string{
+		`{ shop { id } }`:                               "at least one connection",
+		`{ nodes(ids: []) { id } }`:                     "at the top",
+		`{ productVariants { edges { node { no } } } }`: "doesn't exist",
+		`{ productVariants { edges { `:                  "syntax",
+		`mutation { draftOrderDelete(input: {id: "gid://shopify/DraftOrder/1"}) { deletedId } }`:                                 "must be a query",
+		`{ productVariants { edges { node { product { variants { edges { node { media { edges { node { id } } } } } } } } } } }`: "deeper than 2",
+	} {
+		a := bulk(t, s, query)
+		if len(a.Errors) > 0 {
+			t.Errorf("%s: %s", query, a.raw)
+			continue
+		}
+		if a.at(t, "bulkOperationRunQuery.bulkOperation") != nil || a.at(t, "bulkOperationRunQuery.userErrors.0.code") != "INVALID" ||
+			!strings.Contains(a.at(t, "bulkOperationRunQuery.userErrors.0.message").(string), why) {
+			t.Errorf("%s: %s, want %q", query, a.raw, why)
+		}
+	}
+}
+
+func TestABulkQueryThatIsNotSimulatedIsALoudFailure(t *testing.T) {
+	t.Parallel()
+	s := NewTest(t)
+	for _, query := range []string{
+		`{ draftOrders { edges { node { id } } } }`,
+		`{ productVariants { nodes { id } } }`,
+		`{ productVariants(query: "sku:x") { edges { node { id } } } }`,
+		`{ productVariants { edges { node { id media { edges { node { id } } } } } } }`,
+		`{ productVariants { edges { node { id taxable } } } }`,
+	} {
+		if a := bulk(t, s, query); a.code() != "SIMULATOR_NOT_SIMULATED" {
+			t.Errorf("%s: %s", query, a.raw)
+		}
+	}
+}
+
+func TestABulkQueryOverWhatTheAppMayNotReadFails(t *testing.T) {
+	t.Parallel()
+	s := NewTest(t)
+	sh, err := s.lock(chairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh.scopes = []string{"read_orders"}
+	sh.mu.Unlock()
+	id := bulk(t, s, `{ productVariants { edges { node { id product { id } } } } }`).at(t, "bulkOperationRunQuery.bulkOperation.id").(string)
+	s.Clock.Push(bulkTime)
+	a := get(t, s, chairs, `query ($id: ID!) { bulkOperation(id: $id) { status errorCode url } }`, `{"id":"`+id+`"}`)
+	if a.at(t, "bulkOperation.status") != "FAILED" || a.at(t, "bulkOperation.errorCode") != "ACCESS_DENIED" || a.at(t, "bulkOperation.url") != nil {
+		t.Errorf("%s", a.raw)
+	}
+}
