@@ -113,10 +113,10 @@ func (s *scene) idle() {
 	}
 }
 
-// A thousand units for a thousand people, on the smallest of Shopify's plans, which pays for six holds a
+// A thousand units for a thousand people (make test has fewer, sizes_test.go), on the smallest of Shopify's plans, which pays for six holds a
 // second: the last is told within 3 minutes, and everybody in the order of the queue.
 func aThousandAreToldInOrder(t *testing.T, binary string) {
-	const people = 1000
+	const people = thousand
 	s := newScene(t, binary, 1)
 	s.set(map[string]any{"reserve_before_telling": true, "settle_seconds": 0, "implausible_units": 10 * people})
 	for n := range people {
@@ -128,7 +128,7 @@ func aThousandAreToldInOrder(t *testing.T, binary string) {
 	began := s.s.clock.Now()
 	var told []string
 	for len(told) < people {
-		if gone := s.s.clock.Now().Sub(began); gone > 3*time.Minute {
+		if gone := s.s.clock.Now().Sub(began); gone > thousandWithin {
 			t.Fatalf("%d were told within %s, with %d drafts created, %d read back, %d stock reads, %d by tag", len(told), gone,
 				s.asked(FirstShop, "draftOrderCreate"), s.asked(FirstShop, "draftOrder"), s.asked(FirstShop, "nodes"), s.asked(FirstShop, "draftOrders"))
 		}
