@@ -94,12 +94,12 @@ func (s *Service) hashes(shopID int64, who person) (all [][]byte) {
 }
 
 // theirs are the ids of a person's contacts and entries: the contacts by address; the entries by those, and by
-// the customer's id.
+// the customer's id. The contacts are locked as a tap of theirs would lock them.
 func (s *Service) theirs(ctx context.Context, q shop.Querier, shopID int64, who person) (contacts, entries []int64, err error) {
 	channels, keys := who.channels()
 	rows, _ := q.Query(ctx, `
 		SELECT c.id FROM contacts c JOIN unnest($2::text[], $3::text[]) a(channel, key) ON c.channel = a.channel AND c.key = a.key
-		WHERE c.shop_id = $1 ORDER BY c.id FOR UPDATE OF c`, shopID, channels, keys)
+		WHERE c.shop_id = $1 ORDER BY c.id FOR NO KEY UPDATE OF c`, shopID, channels, keys)
 	if contacts, err = pgx.CollectRows(rows, pgx.RowTo[int64]); err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +119,7 @@ func (s *Service) recordRequest(ctx context.Context, shopID int64, w received, r
 	return err
 }
 
-// answerRequest records what was done.
+// answerRequest records what was done, beside what was counted before.
 func (s *Service) answerRequest(ctx context.Context, tx shop.Execer, shopID int64, w received, outcome string, counts map[string]int, export any) error {
 	if counts == nil {
 		counts = map[string]int{}
@@ -130,7 +130,7 @@ func (s *Service) answerRequest(ctx context.Context, tx shop.Execer, shopID int6
 		until = &t
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE privacy_requests SET done_at = $4, outcome = $5, counts = $6, export = $7, export_until = $8
+		UPDATE privacy_requests SET done_at = $4, outcome = $5, counts = counts || $6, export = $7, export_until = $8
 		WHERE shop_id = $1 AND topic = $2 AND webhook_id = $3 AND done_at IS NULL`, shopID, w.Topic, w.WebhookID, s.now(), outcome, counts, export, until)
 	return err
 }
@@ -421,7 +421,6 @@ func (s *Service) redactShop(ctx context.Context, shopID int64, w received) erro
 	if err := s.recordRequest(ctx, shopID, w, 0, nil); err != nil {
 		return err
 	}
-	counts := map[string]int{}
 	gone := func(do func(tx pgx.Tx) error) (ok bool, err error) {
 		err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 			err := tx.QueryRow(ctx, `SELECT state = 'uninstalled' AND installed_at <= $2 FROM shops WHERE id = $1 FOR UPDATE`, shopID, w.At).Scan(&ok)
@@ -437,16 +436,20 @@ func (s *Service) redactShop(ctx context.Context, shopID int64, w received) erro
 			ok, err := gone(func(tx pgx.Tx) error {
 				name := pgx.Identifier{table}.Sanitize()
 				tag, err := tx.Exec(ctx, `DELETE FROM `+name+` WHERE shop_id = $1 AND ctid = ANY (ARRAY (SELECT ctid FROM `+name+` WHERE shop_id = $1 LIMIT $2))`, shopID, eraseChunk)
-				n = tag.RowsAffected()
+				if n = tag.RowsAffected(); err != nil {
+					return err
+				}
+				_, err = tx.Exec(ctx, `
+					UPDATE privacy_requests SET counts = counts || jsonb_build_object($4::text, coalesce((counts->>$4)::bigint, 0) + $5)
+					WHERE shop_id = $1 AND topic = $2 AND webhook_id = $3 AND done_at IS NULL`, shopID, w.Topic, w.WebhookID, table, n)
 				return err
 			})
 			if err != nil {
 				return fmt.Errorf("erase %s: %w", table, err)
 			}
 			if !ok {
-				return s.answerRequest(ctx, s.db, shopID, w, "kept", counts, nil)
+				return s.answerRequest(ctx, s.db, shopID, w, "kept", nil, nil)
 			}
-			counts[table] += int(n)
 		}
 	}
 	ok, err := gone(func(tx pgx.Tx) error {
@@ -454,7 +457,7 @@ func (s *Service) redactShop(ctx context.Context, shopID int64, w received) erro
 		if err != nil {
 			return err
 		}
-		counts["opt-outs kept as a hash"] = int(tag.RowsAffected())
+		counts := map[string]int{"opt-outs kept as a hash": int(tag.RowsAffected())}
 		if _, err := tx.Exec(ctx, `UPDATE privacy_requests SET export = NULL WHERE shop_id = $1 AND export IS NOT NULL`, shopID); err != nil {
 			return err
 		}
@@ -468,7 +471,7 @@ func (s *Service) redactShop(ctx context.Context, shopID int64, w received) erro
 		return s.answerRequest(ctx, tx, shopID, w, "erased", counts, nil)
 	})
 	if err == nil && !ok {
-		err = s.answerRequest(ctx, s.db, shopID, w, "kept", counts, nil)
+		err = s.answerRequest(ctx, s.db, shopID, w, "kept", nil, nil)
 	}
 	return err
 }

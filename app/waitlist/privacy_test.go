@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -274,6 +275,65 @@ func TestErasingACustomerDoesNotWaitForShopifyForEver(t *testing.T) {
 	}
 	w.run() // the release still needs nothing but ids
 	w.wantCounter("1 1 0 0 0")
+}
+
+func TestErasingACustomerOfAShopThatHasLeftWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.annabelWaits(w.shop)
+	w.stock(1)
+	_, err := w.list.Claim(t.Context(), w.keys.Token(shop.Reserve, w.one(`SELECT max(id) FROM offers`)))
+	w.must(err)
+	w.run()
+	w.webhook("app/uninstalled", `{}`)
+	w.run()
+	w.webhook("customers/redact", annabelBody())
+	w.must(w.list.HandleWebhook(t.Context(), w.shop, w.one(`SELECT max(id) FROM webhooks`)))
+	if found := tracesIn(everything(w)); len(found) > 0 {
+		t.Fatalf("she still stands in %v", found)
+	}
+}
+
+func TestTapsPressesAndErasingAtOnceLeaveTheBooksRight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.annabelWaits(w.shop)
+	w.join("ben")
+	w.stock(2)
+	links := []string{w.keys.Token(shop.Reserve, 1), w.keys.Token(shop.Reserve, 2)}
+	for range 5 {
+		w.webhook("customers/redact", annabelBody())
+	}
+	first, last := w.one(`SELECT min(id) FROM webhooks WHERE topic = 'customers/redact'`), w.one(`SELECT max(id) FROM webhooks`)
+	var all sync.WaitGroup
+	for id := first; id <= last; id++ {
+		all.Go(func() {
+			if err := w.service().HandleWebhook(t.Context(), w.shop, id); err != nil && !errors.Is(err, waitlist.ErrLater) {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			_, err := w.service().Join(t.Context(), w.shop, waitlist.Tap{VariantID: fmt.Sprint(chair), Channel: "email", Contact: annabelMail, Name: annabel, CustomerID: annabelID})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() {
+			if _, err := w.list.Claim(t.Context(), links[id%2]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	w.run()
+	w.webhook("customers/redact", annabelBody())
+	w.run()
+	if found := tracesIn(everything(w)); len(found) > 0 {
+		t.Fatalf("she still stands in %v", found)
+	}
+	if n := w.one(`SELECT count(*) FROM webhooks WHERE done_at IS NULL`); n != 0 {
+		t.Fatalf("%d webhooks are not done", n)
+	}
 }
 
 func TestADataRequestShowsWhatIsStoredForThirtyDays(t *testing.T) {
