@@ -222,6 +222,16 @@ func erasedDomains(keys *Keys, domain string) []string {
 	return all
 }
 
+// UpdateProfile keeps what an installed shop says of itself now. Its domain is its name here and does not change.
+func UpdateProfile(ctx context.Context, db Execer, shopID int64, p Profile) error {
+	_, err := db.Exec(ctx, `UPDATE shops SET name = $2, currency = $3, country = $4, locale = $5 WHERE id = $1 AND state = 'installed'`,
+		shopID, p.Name, p.Currency, p.Country, p.Locale)
+	if err != nil {
+		return fmt.Errorf("update the profile of shop %d: %w", shopID, err)
+	}
+	return nil
+}
+
 // HideCustomers records whether Shopify shows the app who buys, by an order that came at a time.
 func HideCustomers(ctx context.Context, db Execer, shopID int64, hidden bool, at time.Time) error {
 	_, err := db.Exec(ctx, `

@@ -21,6 +21,7 @@ type store struct {
 	variants map[int64]*waitlist.VariantReading // Sellable is the stock, drafts included
 	drafts   map[int64]*draft
 	next     int64
+	profile  shop.Profile
 	calls    map[string]int
 
 	hooks map[string][]func() error // per call: run after its answer is computed, before it is given
@@ -38,7 +39,8 @@ type draft struct {
 
 func newStore(now func() time.Time) *store {
 	return &store{now: now, variants: map[int64]*waitlist.VariantReading{}, drafts: map[int64]*draft{}, next: 5000,
-		calls: map[string]int{}, hooks: map[string][]func() error{}, hide: map[int64]bool{}}
+		profile: shop.Profile{Domain: "chairs.myshopify.com", Name: "Chairs", Currency: "EUR", Country: "GB", Locale: "en"},
+		calls:   map[string]int{}, hooks: map[string][]func() error{}, hide: map[int64]bool{}}
 }
 
 // then has f run once, when the next call of op has computed its answer and not yet given it.
@@ -220,7 +222,10 @@ func (s *store) ListDrafts(_ context.Context, _ int64, _ time.Time, _ string) ([
 }
 
 func (s *store) Profile(context.Context, int64) (shop.Profile, error) {
-	return shop.Profile{Domain: "chairs.myshopify.com", Name: "Chairs", Currency: "EUR", Country: "GB", Locale: "en"}, s.done("Profile")
+	s.mu.Lock()
+	p := s.profile
+	s.mu.Unlock()
+	return p, s.done("Profile")
 }
 
 // catalogue is every variant, as an export shows it.

@@ -91,6 +91,27 @@ func TestAnOrderThatIsNotOursCancelsNoHold(t *testing.T) {
 	}
 }
 
+func TestAShopThatChangesIsReadAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tenants := shop.NewStore(w.db, w.keys)
+	w.store.profile.Name, w.store.profile.Currency, w.store.profile.Country, w.store.profile.Locale = "Chairs & More", "SEK", "SE", "sv"
+	w.webhook("shop/update", `{"name":"an older name","currency":"USD"}`) // late: what it says is not believed
+	w.run()
+	sh, err := tenants.ByID(t.Context(), w.shop)
+	w.must(err)
+	if sh.Name != "Chairs & More" || sh.Currency != "SEK" || sh.Country != "SE" || sh.Locale != "sv" || sh.Domain != "chairs.myshopify.com" {
+		t.Fatalf("the shop is %+v", sh)
+	}
+
+	w.webhook("app/uninstalled", `{}`)
+	w.webhook("shop/update", `{}`)
+	w.run()
+	if n := w.store.calls["Profile"]; n != 1 || w.one(`SELECT count(*) FROM webhooks WHERE done_at IS NULL`) != 0 {
+		t.Fatalf("a shop that has left was read: %d reads", n)
+	}
+}
+
 func TestAMerchantWhoEditsADraftOfOursIsToldAndTheBooksFollow(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -259,6 +259,8 @@ func (s *Service) follow(ctx context.Context, shopID int64, w received, p payloa
 		return s.skipBuyer(ctx, shopID, w, p, own)
 	case "orders/cancelled":
 		return s.orderCancelled(ctx, shopID, w, p)
+	case "shop/update":
+		return s.shopUpdated(ctx, shopID)
 	case "app/uninstalled":
 		return shop.Uninstall(ctx, s.db, shopID, w.At)
 	case "app/scopes_update":
@@ -275,6 +277,21 @@ func (s *Service) follow(ctx context.Context, shopID int64, w received, p payloa
 
 func isPrivacy(topic string) bool {
 	return topic == "customers/data_request" || topic == "customers/redact" || topic == "shop/redact"
+}
+
+// shopUpdated reads what a shop says of itself and keeps it: its name and prices' currency are shown, and its
+// country understands phone numbers.
+func (s *Service) shopUpdated(ctx context.Context, shopID int64) error {
+	var installed bool
+	err := s.db.QueryRow(ctx, `SELECT state = 'installed' FROM shops WHERE id = $1`, shopID).Scan(&installed)
+	if err != nil || !installed {
+		return err // one that has left cannot be read, and is read when it comes back
+	}
+	p, err := s.shopify.Profile(ctx, shopID)
+	if err != nil {
+		return err
+	}
+	return shop.UpdateProfile(ctx, s.db, shopID, p)
 }
 
 // draftUpdated marks a hold sold whose draft is completed: it was paid, or the merchant marked it as paid. A

@@ -303,7 +303,8 @@ func (s *Server) postCancel(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) postDraft(w http.ResponseWriter, r *http.Request) {
 	var in struct {
-		Do string `json:"do"`
+		Do       string `json:"do"`
+		Quantity int    `json:"quantity"` // of the first line, to edit; 0 changes nothing that matters
 	}
 	id, err := pathID(r)
 	if err == nil {
@@ -315,7 +316,7 @@ func (s *Server) postDraft(w http.ResponseWriter, r *http.Request) {
 		case "delete":
 			err = s.DeleteDraft(id)
 		case "edit":
-			err = s.EditDraft(id)
+			err = s.EditDraft(id, in.Quantity)
 		case "complete":
 			var order int64
 			order, err = s.CompleteDraft(id)

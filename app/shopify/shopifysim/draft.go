@@ -184,16 +184,21 @@ func (sh *shop) createDraft(now time.Time, d *draft) {
 	}
 	sh.invoices[d.invoiceToken] = d
 	if !d.reserveUntil.IsZero() {
-		for _, l := range d.lines {
-			for _, part := range l.variant.parts(l.quantity) {
-				at := sh.locations[0]
-				sh.move(now, part.item, at, LedgerEntry{Kind: "reserve", Available: -part.quantity, Reserved: part.quantity, DraftID: ID(d.id)})
-				d.reserved = append(d.reserved, taken{part.item, at, part.quantity})
-				sh.reserving[d] = true
-			}
-		}
+		sh.reserve(now, d)
 	}
 	sh.emit("draft_orders/create", draftPayload(d))
+}
+
+// reserve takes what a draft holds.
+func (sh *shop) reserve(now time.Time, d *draft) {
+	for _, l := range d.lines {
+		for _, part := range l.variant.parts(l.quantity) {
+			at := sh.locations[0]
+			sh.move(now, part.item, at, LedgerEntry{Kind: "reserve", Available: -part.quantity, Reserved: part.quantity, DraftID: ID(d.id)})
+			d.reserved = append(d.reserved, taken{part.item, at, part.quantity})
+			sh.reserving[d] = true
+		}
+	}
 }
 
 // unreserve gives back what a draft holds.
@@ -363,11 +368,12 @@ func (s *Server) DeleteDraft(id int64) error {
 	return nil
 }
 
-// EditDraft saves a draft order as a merchant does in the admin, changing nothing that matters. When its
+// EditDraft saves a draft order as a merchant does in the admin: with another quantity of its first line, of
+// which it then reserves as many, or with 0 changing nothing that matters. When its
 // invoice was opened before, the checkout no longer belongs to it: it can still be paid and makes an
 // order, but the draft stays open and keeps its reservation (Assumed: that order takes its unit from
 // available, without a look).
-func (s *Server) EditDraft(id int64) error {
+func (s *Server) EditDraft(id int64, quantity int) error {
 	sh, d, err := s.lockDraft(id)
 	if err != nil {
 		return err
@@ -376,8 +382,19 @@ func (s *Server) EditDraft(id int64) error {
 	if d.status == "COMPLETED" {
 		return conflict("draft order %d is completed: it cannot be edited", id)
 	}
+	if quantity < 0 {
+		return invalid("quantity: %d: give at least 1", quantity)
+	}
+	now := s.clock.Now()
+	if quantity > 0 {
+		reserves := len(d.reserved) > 0
+		sh.unreserve(now, d, "release")
+		if d.lines[0].quantity = quantity; reserves {
+			sh.reserve(now, d)
+		}
+	}
 	d.unlinked = d.opened
-	d.updatedAt = s.clock.Now()
+	d.updatedAt = now
 	sh.emit("draft_orders/update", draftPayload(d))
 	return nil
 }

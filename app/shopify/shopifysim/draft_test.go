@@ -251,7 +251,7 @@ func TestACheckoutThatWasOpenedBeforeAnEditNoLongerCompletesTheDraft(t *testing.
 		t.Fatal(err)
 	}
 	res.Body.Close()
-	if err := s.EditDraft(int64(d.ID)); err != nil {
+	if err := s.EditDraft(int64(d.ID), 0); err != nil {
 		t.Fatal(err)
 	}
 	order, err := s.Pay(d.InvoiceURL)

@@ -51,10 +51,16 @@ func buyersAndCancelledOrders(t *testing.T, binary string) {
 	if i < 0 {
 		t.Fatalf("no open draft in %+v", drafts)
 	}
-	for _, do := range []string{"edit", "complete"} {
-		s.must(s.c.Do(t.Context(), "POST", fmt.Sprintf("/sim/drafts/%v", drafts[i].ID), map[string]any{"do": do}, nil))
-		s.settle()
+	draft := fmt.Sprintf("/sim/drafts/%v", drafts[i].ID)
+	s.must(s.c.Do(t.Context(), "POST", draft, map[string]any{"do": "edit", "quantity": 2}, nil)) // more than there is
+	s.must(s.c.Settle(t.Context()))
+	if page, err = s.s.admin(t.Context(), FirstShop, "GET", "/", "", nil, ""); err != nil || !strings.Contains(fmt.Sprint(page.Body), "A draft order that holds a unit was edited") {
+		t.Errorf("the merchant is not told of the edited draft: %v, %v", page.Body, err)
 	}
+	s.must(s.c.Do(t.Context(), "POST", draft, map[string]any{"do": "edit", "quantity": 1}, nil))
+	s.settle()
+	s.must(s.c.Do(t.Context(), "POST", draft, map[string]any{"do": "complete"}, nil))
+	s.settle()
 	s.wantStates("sold", "left", "sold", "waiting")
 
 	if status := s.hook("themes/publish", "", map[string]any{"id": 1}); status != http.StatusOK {
