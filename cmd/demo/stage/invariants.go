@@ -566,7 +566,7 @@ func (b *books) toldInOrder() {
 				continue
 			}
 			theirs := b.message[before.ID]
-			if o.Reserved && theirs.SendingAt != nil && o.hold.ActivatedAt != nil && !o.hold.ActivatedAt.Before(*theirs.SendingAt) {
+			if o.Reserved && theirs.SendingAt != nil && o.hold.ActivatedAt != nil && o.hold.ActivatedAt.After(theirs.SendingAt.Add(-skew)) {
 				continue // whose unit Shopify would not reserve for long: they keep nobody waiting, and are told when it is held
 			}
 			if theirs.SendingAt != nil && mine.SendingAt != nil && mine.SendingAt.After(*theirs.SendingAt) {
