@@ -1,10 +1,10 @@
 // Package shopify is the seam to Shopify: everything that is sent to it and everything that claims to
 // come from it passes here.
 //
-//	Client    the domain's port waitlist.Shopify over the GraphQL Admin API: variants.go, drafts.go
+//	Client    the domain's port waitlist.Shopify over the GraphQL Admin API: variants.go, drafts.go, catalogue.go
 //	          call.go      one call: shop, token, budget, transport, error
 //	          transport.go what Shopify really answered, read before go-shopify sees it
-//	          budget.go    the points that a shop has left
+//	          budget.go    the points that a shop has left, and who may take them
 //	          auth.go      how a shop installs the app, and what it grants
 //	          tokens.go    access tokens that are good now, renewed by one process at a time
 //	          graphql/     every document that is ever sent, checked against Shopify's schema by a test

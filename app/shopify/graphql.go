@@ -29,7 +29,7 @@ type operation struct {
 // The shares that are kept.
 const (
 	forReserving = 0.2 // kept by reads of stock
-	forOthers    = 0.5 // kept by listing and comparing
+	forOthers    = 0.5 // kept by listing, comparing and cataloguing
 )
 
 // maxCost is the most points that one query may cost (Shopify's limit).
@@ -40,19 +40,19 @@ const maxCost = 1000
 var (
 	nodes            = operation{name: "nodes", files: []string{"nodes", "variant"}, keep: forReserving, perID: 15}
 	nodesAt          = operation{name: "nodes", files: []string{"nodes_at", "variant", "levels"}, keep: forReserving, perID: 19, perLvl: 3}
-	productVariants  = operation{name: "productVariants", files: []string{"product_variants", "variant"}, cost: 152}
+	productVariants  = operation{name: "productVariants", files: []string{"product_variants", "variant"}, keep: forReserving, cost: 152}
 	draftOrderCreate = operation{name: "draftOrderCreate", files: []string{"draft_order_create", "draft"}, cost: 14}
 	draftOrderDelete = operation{name: "draftOrderDelete", files: []string{"draft_order_delete"}, cost: 11}
 	draftOrder       = operation{name: "draftOrder", files: []string{"draft_order", "draft"}, cost: 3}
 	draftOrders      = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, cost: 3, perItem: 3}
 	allDraftOrders   = operation{name: "draftOrders", files: []string{"draft_orders", "draft"}, keep: forOthers, cost: 3, perItem: 3}
 	readBack         = operation{name: "draftOrder", files: []string{"read_back", "draft"}, cost: 4}
-	shopProfile      = operation{name: "shop", files: []string{"shop_profile"}, cost: 4}
-	defaultLocation  = operation{name: "location", files: []string{"location"}, cost: 1}
+	shopProfile      = operation{name: "shop", files: []string{"shop_profile"}, keep: forOthers, cost: 4}
+	defaultLocation  = operation{name: "location", files: []string{"location"}, keep: forReserving, cost: 1}
 	readBackAt       = operation{name: "draftOrder", files: []string{"read_back_at", "draft", "levels"}, cost: 8, perLvl: 3}
-	product          = operation{name: "product", files: []string{"product", "variant"}, cost: 4, perItem: 15}
-	startBulkQuery   = operation{name: "bulkOperationRunQuery", files: []string{"bulk_operation_run_query"}, cost: 12}
-	readBulkQuery    = operation{name: "bulkOperation", files: []string{"bulk_operation"}, cost: 1}
+	product          = operation{name: "product", files: []string{"product", "variant"}, keep: forOthers, cost: 4, perItem: 15}
+	startBulkQuery   = operation{name: "bulkOperationRunQuery", files: []string{"bulk_operation_run_query"}, keep: forOthers, cost: 12}
+	readBulkQuery    = operation{name: "bulkOperation", files: []string{"bulk_operation"}, keep: forOthers, cost: 1}
 
 	// catalogue is what a bulk query runs: it is sent as a variable of startBulkQuery.
 	catalogue = operation{name: "productVariants", files: []string{"catalogue"}}

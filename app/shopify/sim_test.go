@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,6 +296,61 @@ func TestABurstStaysWithinTheBudget(t *testing.T) {
 	}
 	if heldBack == 0 {
 		t.Error("the budget was never used up: this test shows nothing")
+	}
+	w.wantNoFaultOfOurs()
+}
+
+// Three hundred drafts are created as fast as a Standard shop's points come back, one in a tenth of a
+// second of ten points, while four others take whatever they can get to read lists and products.
+func TestPressesNeverWaitForWhatCanWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ok(w.sim.SetStock(chairs, shopifysim.Change{VariantID: oiled, Available: 300}))
+	ctx, stop := context.WithCancel(t.Context())
+	var heldBack, synced atomic.Int64
+	var all sync.WaitGroup
+	pushed := make(chan struct{}, 4)
+	for i := range 4 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				var err error
+				if i%2 == 0 {
+					_, _, err = w.client.ListDrafts(ctx, 1, time.Time{}, "")
+				} else {
+					_, err = w.client.ReadProduct(ctx, 1, 3001)
+				}
+				switch {
+				case errors.As(err, new(*waitlist.Throttled)):
+					heldBack.Add(1)
+					select {
+					case <-pushed:
+					case <-ctx.Done():
+					}
+				case err == nil:
+					synced.Add(1)
+				case ctx.Err() == nil:
+					t.Errorf("syncing: %v", err)
+				}
+			}
+		})
+	}
+	for i := range int64(300) {
+		_, err := w.client.CreateDraft(ctx, 1, waitlist.NewDraft{HoldID: i + 1, VariantID: oiled, ReserveUntil: w.sim.Clock.Now().Add(time.Hour)})
+		if err != nil {
+			t.Errorf("draft %d: %v", i+1, err)
+		}
+		w.sim.Clock.Push(100 * time.Millisecond)
+		for range cap(pushed) {
+			select {
+			case pushed <- struct{}{}:
+			default:
+			}
+		}
+	}
+	stop()
+	all.Wait()
+	if heldBack.Load() == 0 || synced.Load() == 0 {
+		t.Errorf("%d calls were held back and %d made: this test shows nothing", heldBack.Load(), synced.Load())
 	}
 	w.wantNoFaultOfOurs()
 }

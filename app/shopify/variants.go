@@ -2,6 +2,7 @@ package shopify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,6 +215,9 @@ const pageOfProduct = 25
 // ReadProduct reads every variant of a product as it is now; none when the product does not exist. Sellable
 // counts all online sales, as ReadVariants does without locations. A product that is changed between two
 // pages may be read half before and half after.
+//
+// A product may have 2,048 variants, more than a shop's points may last for at once: between two pages it
+// waits until they do, so it is to be given the time. Without it the error is *waitlist.Throttled.
 func (c *Client) ReadProduct(ctx context.Context, shopID, productID int64) ([]waitlist.VariantReading, error) {
 	var all []waitlist.VariantReading
 	vars := map[string]any{"id": gid("Product", productID), "first": pageOfProduct}
@@ -226,7 +230,11 @@ func (c *Client) ReadProduct(ctx context.Context, shopID, productID int64) ([]wa
 				} `json:"variants"`
 			} `json:"product"`
 		}
-		if err := c.call(ctx, shopID, product, vars, &data); err != nil {
+		err := c.call(ctx, shopID, product, vars, &data)
+		if throttled := (*waitlist.Throttled)(nil); errors.As(err, &throttled) && len(all) > 0 && pause(ctx, throttled.After) {
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		if data.Product == nil {
@@ -247,6 +255,21 @@ func (c *Client) ReadProduct(ctx context.Context, shopID, productID int64) ([]wa
 			return nil, fmt.Errorf("shopify: read product %d of shop %d: a page of its variants leads nowhere", productID, shopID)
 		}
 		vars["after"] = page.EndCursor
+	}
+}
+
+// pause waits, and says whether there was the time to.
+func pause(ctx context.Context, d time.Duration) bool {
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -22,8 +22,10 @@ const (
 	// maxBulkQueries is how many bulk queries of an app run in a shop at once (shopify.dev, bulk operations,
 	// since 2026-01; it was one before).
 	maxBulkQueries = 5
-	// bulkTime is how long a bulk query takes, whatever it asks for.
+	// bulkTime is how long a bulk query takes, and
 	bulkTime = 2 * time.Second
+	// bulkLines how many lines it writes at most between two looks at it: one of a hundred thousand takes ten.
+	bulkLines = 10_000
 )
 
 // bulkOperation is a bulk query. It reads its variants one by one while it runs, so what it says of two of
@@ -81,7 +83,7 @@ func (b *bulkOperation) advance(sh *shop, now time.Time) {
 		due /= 2
 	}
 	x := &exec{plan: b.plan, sh: sh, now: now, scopes: sh.scopes}
-	for ; b.written < due; b.written++ {
+	for last := min(due, b.written+bulkLines); b.written < last; b.written++ {
 		o, _ := x.selection("ProductVariant", b.variants[b.written], b.sets, nil)
 		line, err := json.Marshal(o)
 		if err == nil {
@@ -104,7 +106,7 @@ func (b *bulkOperation) advance(sh *shop, now time.Time) {
 		}
 	}
 	switch {
-	case passed < bulkTime:
+	case passed < bulkTime || b.written < due:
 	case b.failing:
 		b.end("INTERNAL_SERVER_ERROR")
 	default:
