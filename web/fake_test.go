@@ -91,7 +91,8 @@ func (f *fake) offer() waitlist.Offer {
 	defer f.mu.Unlock()
 	o := waitlist.Offer{ShopID: 1, ShopName: "Chairs & Co", Item: testItem, State: f.state, HoldMinutes: 15, Now: testNow, PlaceToken: goodToken}
 	switch f.state {
-	case "open":
+	case "open", "reserved":
+		o.State, o.Reserved = "open", f.state == "reserved"
 		o.Until, o.Retry = testNow.Add(28*time.Minute), 15*time.Second
 	case "securing":
 		o.Retry = 1500 * time.Millisecond

@@ -19,6 +19,7 @@ func TestTheReservePageSaysWhatIsTrueOfEachState(t *testing.T) {
 		wants  []string
 	}{
 		"open":     {200, []string{"It is your turn", `datetime="2026-12-01T14:45:00Z"`, ">14:45 UTC<", "15 minutes", "Hold it for me", "No thanks", "€129.00", "Oak chair", "Natural", "Chairs &amp; Co", `src="https://cdn.shopify.com/chair.jpg"`}},
+		"reserved": {200, []string{"One is reserved for you until", ">14:45 UTC<", "15 minutes", "Get it", "No thanks", "Nobody else can buy this one", "€129.00"}},
 		"securing": {200, []string{"You have the next unit", "Reserving it now", `<noscript><meta http-equiv="refresh" content="2"></noscript>`, `data-retry="1500"`}},
 		"held":     {200, []string{"Held for you until", ">14:32 UTC<", ">15:00<", `href="https://chairs.myshopify.com/invoices/1"`, "Go to checkout"}},
 		"gone":     {410, []string{"Just gone", "You keep your place", "<strong>3</strong>", "/q/" + goodToken}},

@@ -13,11 +13,20 @@
 //	                    └─▶ releasing ─▶ refused  (Shopify had no unit after all)
 //	                                  ─▶ expired  (its time was over before it was secured)
 //
+// A reserved offer is one whose hold is made with it, before its person is told (shop.Settings.Reserves):
+// allocate does what Claim would, the notice leaves when the hold is active, and a press marks the hold and
+// goes straight to checkout. Until then the entry is offered, the offer open, and both end with the hold:
+//
+//	entry   waiting ─allocate─▶ offered ─press─▶ holding ─▶ ...
+//	hold    allocate ─▶ securing ─▶ active, told ─press─▶ active, pressed ─▶ sold
+//	                       │            └─▶ releasing ─▶ expired | released   offer lapsed or passed
+//	                       └─▶ releasing ─▶ refused | expired                 offer missed: never told
+//
 // Shopify is the truth about stock; the counter of a restock is the truth about promises. In every
 // committed state
 //
 //  1. units = available + live holds + sold + withdrawn, and available >= 0;
-//  2. open offers never exceed available x notices_per_unit at the moment they are made;
+//  2. open offers without a hold never exceed available x notices_per_unit at the moment they are made;
 //  3. of two waiting entries that may be told, the one that joined first is told first;
 //  4. a contact, and a signed-in customer, has one live entry per variant;
 //  5. nobody is told twice in a restock, unless the first offer was missed or withdrawn;
