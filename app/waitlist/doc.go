@@ -44,5 +44,6 @@
 // No remote call is made while a transaction is open. A step writes its intent, calls, and confirms; it
 // may be run again, and by two processes at once.
 //
-// Read entry.go, observe.go, offer.go (and gather.go), hold.go, message.go, sweep.go, in that order.
+// Read entry.go, observe.go, offer.go (and gather.go), hold.go, message.go, sweep.go, in that order;
+// webhook.go is how Shopify's news comes in, and privacy.go how a person or a shop is erased.
 package waitlist

@@ -276,11 +276,12 @@ func (s *Service) redactCustomer(ctx context.Context, shopID int64, w received, 
 		if err := s.underWay(ctx, tx, shopID, w, entries); err != nil {
 			return err
 		}
-		counts, err := s.erase(ctx, tx, shopID, who, contacts, entries)
-		if err != nil {
+		// Orders of theirs that were made from somebody else's hold.
+		if _, err := tx.Exec(ctx, `UPDATE holds SET order_id = NULL WHERE shop_id = $1 AND order_id = ANY ($2)`, shopID, p.OrdersToRedact); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `UPDATE holds SET order_id = NULL WHERE shop_id = $1 AND order_id = ANY ($2)`, shopID, p.OrdersToRedact); err != nil {
+		counts, err := s.erase(ctx, tx, shopID, who, contacts, entries)
+		if err != nil {
 			return err
 		}
 		return s.answerRequest(ctx, tx, shopID, w, "erased", counts, nil)
@@ -335,7 +336,11 @@ func (s *Service) erase(ctx context.Context, tx pgx.Tx, shopID int64, who person
 	if err != nil {
 		return nil, err
 	}
-	counts = map[string]int{"places": len(entries)}
+	tag, err := tx.Exec(ctx, `UPDATE holds SET invoice_url = NULL, order_id = NULL WHERE shop_id = $1 AND entry_id = ANY ($2)`, shopID, entries)
+	if err != nil {
+		return nil, err
+	}
+	counts = map[string]int{"places": len(entries), "holds": int(tag.RowsAffected())}
 	for _, c := range all {
 		var stays int64
 		err := tx.QueryRow(ctx, `
@@ -343,7 +348,7 @@ func (s *Service) erase(ctx context.Context, tx pgx.Tx, shopID int64, who person
 		if err != nil {
 			return nil, err
 		}
-		tag, err := tx.Exec(ctx, `
+		tag, err = tx.Exec(ctx, `
 			WITH moved AS (
 				UPDATE entries SET contact_id = $3, customer_id = NULL, name = '', locale = '', country = ''
 				WHERE shop_id = $1 AND contact_id = $2 AND id = ANY ($4) RETURNING id
@@ -364,11 +369,6 @@ func (s *Service) erase(ctx context.Context, tx pgx.Tx, shopID int64, who person
 			}
 		}
 	}
-	tag, err := tx.Exec(ctx, `UPDATE holds SET invoice_url = NULL, order_id = NULL WHERE shop_id = $1 AND entry_id = ANY ($2)`, shopID, entries)
-	if err != nil {
-		return nil, err
-	}
-	counts["holds"] = int(tag.RowsAffected())
 	return counts, s.eraseMentions(ctx, tx, shopID, who, counts)
 }
 
