@@ -26,6 +26,8 @@ type store struct {
 
 	hooks map[string][]func() error // per call: run after its answer is computed, before it is given
 	hide  map[int64]bool            // drafts that the index does not show yet
+	since []time.Time               // from when on drafts were listed
+	place int64                     // where drafts reserve
 	reads func(stock int64)         // if set, told what each read of the first variant answers
 }
 
@@ -38,7 +40,7 @@ type draft struct {
 }
 
 func newStore(now func() time.Time) *store {
-	return &store{now: now, variants: map[int64]*waitlist.VariantReading{}, drafts: map[int64]*draft{}, next: 5000,
+	return &store{now: now, variants: map[int64]*waitlist.VariantReading{}, drafts: map[int64]*draft{}, next: 5000, place: 1,
 		profile: shop.Profile{Domain: "chairs.myshopify.com", Name: "Chairs", Currency: "EUR", Country: "GB", Locale: "en"},
 		calls:   map[string]int{}, hooks: map[string][]func() error{}, hide: map[int64]bool{}}
 }
@@ -172,7 +174,7 @@ func (s *store) FindVariants(_ context.Context, _ int64, sku string) ([]waitlist
 }
 
 func (s *store) DefaultLocation(context.Context, int64) (int64, error) {
-	return 1, s.done("DefaultLocation")
+	return s.place, s.done("DefaultLocation")
 }
 
 func (s *store) CreateDraft(_ context.Context, _ int64, n waitlist.NewDraft) (waitlist.Draft, error) {
@@ -188,7 +190,7 @@ func (s *store) CreateDraft(_ context.Context, _ int64, n waitlist.NewDraft) (wa
 	}
 	s.next++
 	d := &draft{variant: n.VariantID, until: n.ReserveUntil, reserved: true, visible: n,
-		Draft: waitlist.Draft{ID: s.next, HoldID: n.HoldID, InvoiceURL: fmt.Sprintf("https://shop.example/invoices/%d", s.next), CreatedAt: s.now()}}
+		Draft: waitlist.Draft{ID: s.next, HoldID: n.HoldID, Mark: n.Mark, InvoiceURL: fmt.Sprintf("https://shop.example/invoices/%d", s.next), CreatedAt: s.now()}}
 	s.drafts[d.ID] = d
 	s.variants[n.VariantID].Sellable-- // Shopify does not check
 	made := d.Draft
@@ -208,8 +210,9 @@ func (s *store) FindDrafts(_ context.Context, _, holdID int64) ([]waitlist.Draft
 	return found, s.done("FindDrafts")
 }
 
-func (s *store) ListDrafts(_ context.Context, _ int64, _ time.Time, _ string) ([]waitlist.Draft, string, error) {
+func (s *store) ListDrafts(_ context.Context, _ int64, since time.Time, _ string) ([]waitlist.Draft, string, error) {
 	s.mu.Lock()
+	s.since = append(s.since, since)
 	var found []waitlist.Draft
 	for _, d := range s.drafts {
 		if !s.hide[d.ID] {

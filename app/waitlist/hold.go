@@ -29,6 +29,8 @@ const (
 	// securerSpan is how long a worker has a hold to itself. It may take longer, and another may then be at
 	// the same hold: that is slow, and safe.
 	securerSpan = 30 * time.Second
+	// indexPatience is how far back drafts are listed again: an index that lags longer is not one.
+	indexPatience = 24 * time.Hour
 	// securerPause is how long a hold that could not be secured is left alone.
 	securerPause = 2 * time.Second
 )
@@ -628,10 +630,28 @@ func (s *Service) paidLate(ctx context.Context, tx pgx.Tx, shopID, holdID int64,
 // Reconcile lists our drafts and puts right what was missed: a draft that no hold owns is deleted (a
 // create whose answer was lost and whose lookup came too early leaves one, reserving a unit for nobody), a
 // paid one is marked sold, and an active hold whose draft is gone is released.
+//
+// What changed since the last complete reconcile began is listed, and a day's worth of what the index may
+// have hidden from it; after an installation everything, so that what an earlier one left is found. Deleted
+// drafts are in no list: those of active holds are read one by one.
+//
+// It also looks whether Shopify still reserves where stock is watched (checkDefault).
 func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
+	if err := s.checkDefault(ctx, shopID); err != nil {
+		return fmt.Errorf("reconcile: %w", s.shopifyTrouble(ctx, shopID, err))
+	}
+	began := s.now()
+	var since time.Time
+	var reconciled *time.Time
+	if err := s.db.QueryRow(ctx, `SELECT reconciled_at FROM shops WHERE id = $1`, shopID).Scan(&reconciled); err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	if reconciled != nil {
+		since = reconciled.Add(-indexPatience)
+	}
 	seen := map[int64]bool{}
 	for after := ""; ; {
-		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, time.Time{}, after)
+		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, since, after)
 		if err != nil {
 			return fmt.Errorf("reconcile: %w", s.shopifyTrouble(ctx, shopID, err))
 		}
@@ -669,7 +689,52 @@ func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
 			return fmt.Errorf("reconcile draft %d: %w", draft, s.shopifyTrouble(ctx, shopID, err))
 		}
 	}
+	// Not when the shop was installed again meanwhile: then everything is to be listed.
+	_, err = s.db.Exec(ctx, `UPDATE shops SET reconciled_at = $2 WHERE id = $1 AND reconciled_at IS NOT DISTINCT FROM $3 AND installed_at <= $2`, shopID, began, reconciled)
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
 	return nil
+}
+
+// checkDefault turns holds off for a shop that watches some locations when Shopify's default one, where it
+// reserves what drafts hold, is not among them any more: a hold would not lower the stock that we read, and
+// its unit would look new. While they are off nobody is told, and the merchant is asked.
+func (s *Service) checkDefault(ctx context.Context, shopID int64) error {
+	set, err := shop.LoadSettings(ctx, s.db, shopID)
+	if errors.Is(err, shop.ErrNotFound) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	off := false
+	var reserves int64
+	if len(set.Locations) > 0 {
+		if reserves, err = s.shopify.DefaultLocation(ctx, shopID); err != nil {
+			return err
+		}
+		off = !slices.Contains(set.Locations, reserves)
+	}
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE shops SET holds_off = $2 WHERE id = $1 AND holds_off <> $2`, shopID, off)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		if off {
+			return s.note(ctx, tx, shopID, "default_location", fmt.Sprintf("location %d", reserves),
+				fmt.Sprintf("Holds are off and nobody is told: Shopify now reserves held units at location %d, whose stock you do not count. Add it to the locations in Settings, or count all that sell online.", reserves))
+		}
+		return s.holdsOn(ctx, tx, shopID)
+	})
+}
+
+// holdsOn puts away what was said when holds went off, and looks at what waited for them.
+func (s *Service) holdsOn(ctx context.Context, tx pgx.Tx, shopID int64) error {
+	if _, err := tx.Exec(ctx, `UPDATE notes SET cleared_at = $2 WHERE shop_id = $1 AND kind = 'default_location' AND cleared_at IS NULL`, shopID, s.now()); err != nil {
+		return err
+	}
+	return s.hintAll(ctx, tx, shopID)
 }
 
 // reconcileDraft puts one of our drafts right, as it is now.
@@ -679,7 +744,12 @@ func (s *Service) reconcileDraft(ctx context.Context, shopID int64, d Draft) err
 	}
 	h, err := s.loadHold(ctx, shopID, d.HoldID)
 	if errors.Is(err, ErrNotFound) {
-		return nil // another installation's, perhaps: nobody here knows it
+		// It carries our mark, so it was made for a hold whose row is gone: with a shop that was erased, or
+		// with what a restored backup does not have. Nobody will come for it. One without is not ours.
+		if id, err := s.keys.ParseToken(shop.HoldMark, d.Mark); err != nil || id != d.HoldID || d.Completed {
+			return nil
+		}
+		return s.shopify.DeleteDraft(ctx, shopID, d.ID)
 	}
 	if err != nil {
 		return err

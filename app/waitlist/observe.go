@@ -190,7 +190,7 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 		       (SELECT count(*) FROM holds WHERE shop_id = $1 AND restock_id = $3 AND (state = 'releasing' OR (state = 'active' AND expires_at <= $4))),
 		       (SELECT count(*) FROM offers WHERE shop_id = $1 AND restock_id = $3 AND state = 'open' AND NOT reserved),
 		       EXISTS (SELECT FROM entries WHERE shop_id = $1 AND variant_id = $2 AND state = 'waiting' AND expires_at > $4)
-		         AND (SELECT state = 'installed' FROM shops WHERE id = $1),
+		         AND (SELECT state = 'installed' AND NOT holds_off FROM shops WHERE id = $1),
 		       rise_since, approved_to, declined
 		FROM variants WHERE shop_id = $1 AND id = $2`, shopID, variantID, open, now,
 	).Scan(&last, &securing, &releasing, &openOffers, &eligible, &riseSince, &approvedTo, &declined)
@@ -581,13 +581,24 @@ func (s *Service) ChangeSettings(ctx context.Context, shopID int64, set shop.Set
 		if err := shop.SaveSettings(ctx, tx, shopID, set); err != nil {
 			return err
 		}
-		rows, _ := tx.Query(ctx, `
-			SELECT DISTINCT variant_id FROM entries WHERE shop_id = $1 AND state = 'waiting'
-			UNION SELECT variant_id FROM restocks WHERE shop_id = $1 AND state <> 'closed'`, shopID)
-		variants, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE shops SET holds_off = false WHERE id = $1 AND holds_off`, shopID); err != nil {
 			return fmt.Errorf("change settings: %w", err)
 		}
-		return s.hint(ctx, tx, shopID, variants...)
+		if err := s.holdsOn(ctx, tx, shopID); err != nil {
+			return fmt.Errorf("change settings: %w", err)
+		}
+		return nil
 	})
+}
+
+// hintAll hints every variant with a queue or a restock: what may be told may have changed for all of them.
+func (s *Service) hintAll(ctx context.Context, tx pgx.Tx, shopID int64) error {
+	rows, _ := tx.Query(ctx, `
+		SELECT DISTINCT variant_id FROM entries WHERE shop_id = $1 AND state = 'waiting'
+		UNION SELECT variant_id FROM restocks WHERE shop_id = $1 AND state <> 'closed'`, shopID)
+	variants, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("hint all: %w", err)
+	}
+	return s.hint(ctx, tx, shopID, variants...)
 }
