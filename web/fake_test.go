@@ -150,9 +150,9 @@ func (f *fake) Unsubscribe(_ context.Context, token string) error {
 	f.act("unsubscribe")
 	return f.token(token)
 }
-func (f *fake) Receive(_ context.Context, _ int64, w waitlist.Webhook) error {
+func (f *fake) Receive(_ context.Context, _ int64, w waitlist.Webhook) (bool, error) {
 	f.hook = w
-	return f.act("receive")
+	return f.state != "repeated", f.act("receive")
 }
 func (f *fake) Delivered(_ context.Context, _ int64, d waitlist.Delivery) error {
 	return f.act("delivered " + d.ProviderID + " " + d.Status)

@@ -16,7 +16,9 @@ type OpsConfig struct {
 	Ping, UpToDate func(ctx context.Context) error
 	// Clock takes PUT /clock while the program runs against simulators; nil in production.
 	Clock http.Handler
-	Log   *slog.Logger
+	// Metrics answers GET /metrics.
+	Metrics http.Handler
+	Log     *slog.Logger
 }
 
 // Ops returns the handler of the operator's listener. It asks nobody who they are and must never be
@@ -24,6 +26,7 @@ type OpsConfig struct {
 //
 //	GET /healthz   200 as long as the process answers: what a supervisor restarts on
 //	GET /readyz    200 when requests can be served, else 503 with the reason: what a balancer asks
+//	GET /metrics   what this process counts, for Prometheus
 func Ops(c OpsConfig) http.Handler {
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead)
@@ -42,11 +45,10 @@ func Ops(c OpsConfig) http.Handler {
 		}
 		writeJSON(w, http.StatusOK, opsAnswer{OK: true})
 	})
-	for path, feature := range map[string]string{"/metrics": "metrics", "/jobs": "the page of jobs"} {
-		r.Get(path, func(w http.ResponseWriter, r *http.Request) {
-			writeJSON(w, http.StatusNotImplemented, opsAnswer{Why: "not built: " + feature})
-		})
-	}
+	r.Get("/metrics", c.Metrics.ServeHTTP)
+	r.Get("/jobs", func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, http.StatusNotImplemented, opsAnswer{Why: "not built: the page of jobs"})
+	})
 	if c.Clock != nil {
 		r.Put("/clock", c.Clock.ServeHTTP)
 	}

@@ -47,7 +47,7 @@ type Domain interface {
 	Place(ctx context.Context, token string) (waitlist.MyPlace, error)
 	Contact(ctx context.Context, token string) (waitlist.Optout, error)
 
-	Receive(ctx context.Context, shopID int64, w waitlist.Webhook) error
+	Receive(ctx context.Context, shopID int64, w waitlist.Webhook) (fresh bool, err error)
 	Delivered(ctx context.Context, shopID int64, d waitlist.Delivery) error
 	InboundText(ctx context.Context, shopID int64, from, body, optOutType string) (string, error)
 
@@ -89,8 +89,8 @@ var (
 // AppBridge is where Shopify serves App Bridge. The script refuses to run from anywhere else.
 const AppBridge = "https://cdn.shopify.com/shopifycloud/app-bridge.js"
 
-// Config is what the public listener is made of. Every field is needed but TrustedHops and
-// AppBridgeURL.
+// Config is what the public listener is made of. Every field is needed but TrustedHops,
+// AppBridgeURL and Webhook.
 type Config struct {
 	Domain  Domain
 	Shops   Shops
@@ -107,8 +107,11 @@ type Config struct {
 	// AppBridgeURL is AppBridge in production, which "" means. A simulated admin serves its own stub;
 	// its origin may then frame the merchant's pages, too.
 	AppBridgeURL string
-	Now          func() time.Time
-	Log          *slog.Logger
+	// Webhook, if not nil, is told of each webhook that has come. It may be called by several goroutines at
+	// once.
+	Webhook func(topic string, outcome WebhookOutcome)
+	Now     func() time.Time
+	Log     *slog.Logger
 }
 
 // server is the public listener.
@@ -144,6 +147,9 @@ func New(c Config) (http.Handler, error) {
 		}
 		s.frameAncestors = " " + u.Scheme + "://" + u.Host
 		s.scripts += s.frameAncestors
+	}
+	if s.Webhook == nil {
+		s.Webhook = func(string, WebhookOutcome) {}
 	}
 	s.nonces = s.newNonces()
 	var err error

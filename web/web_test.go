@@ -156,7 +156,8 @@ func TestAConfigurationThatCannotServeIsRefused(t *testing.T) {
 func TestTheOperatorLearnsWhetherRequestsCanBeServed(t *testing.T) {
 	t.Parallel()
 	var ping, schema error
-	h := Ops(OpsConfig{Ping: func(context.Context) error { return ping }, UpToDate: func(context.Context) error { return schema }, Log: slog.New(slog.DiscardHandler)})
+	h := Ops(OpsConfig{Ping: func(context.Context) error { return ping }, UpToDate: func(context.Context) error { return schema }, Log: slog.New(slog.DiscardHandler),
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("counted 1\n")) })})
 	get := func(path string) (int, string) { w := send(t, h, "GET", path, ""); return w.Code, w.Body.String() }
 	if code, body := get("/readyz"); code != 200 || body != `{"ok":true}`+"\n" {
 		t.Errorf("ready: %d %s", code, body)
@@ -172,10 +173,11 @@ func TestTheOperatorLearnsWhetherRequestsCanBeServed(t *testing.T) {
 	if code, _ := get("/healthz"); code != 200 {
 		t.Errorf("alive without a database: %d", code)
 	}
-	for _, path := range []string{"/metrics", "/jobs"} {
-		if code, _ := get(path); code != 501 {
-			t.Errorf("%s: %d", path, code)
-		}
+	if code, body := get("/metrics"); code != 200 || body != "counted 1\n" {
+		t.Errorf("what is counted: %d %s", code, body)
+	}
+	if code, _ := get("/jobs"); code != 501 {
+		t.Errorf("the page of jobs: %d", code)
 	}
 	if w := send(t, h, "PUT", "/clock", ""); w.Code != 404 {
 		t.Errorf("a clock in production: %d", w.Code)

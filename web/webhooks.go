@@ -11,6 +11,20 @@ import (
 	"holdfast/app/notify"
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
+	"holdfast/app/waitlist"
+)
+
+// WebhookOutcome is what was done with a webhook from Shopify.
+type WebhookOutcome string
+
+const (
+	WebhookNew      WebhookOutcome = "new"           // stored, and its work queued
+	WebhookRepeated WebhookOutcome = "repeated"      // had come before
+	WebhookUnknown  WebhookOutcome = "unknown_topic" // nothing follows from its topic; topic is "other"
+	WebhookNoShop   WebhookOutcome = "unknown_shop"  // of a shop that is not here
+	WebhookUnsigned WebhookOutcome = "bad_signature" // refused; topic is ""
+	WebhookTooLarge WebhookOutcome = "too_large"     // refused; topic is ""
+	WebhookFailed   WebhookOutcome = "failed"        // could not be read or stored: Shopify sends it again
 )
 
 // shopifyWebhook stores a delivery and answers at once; its work is a job. Any answer but 2xx makes
@@ -19,26 +33,44 @@ import (
 // A shop that is not here is answered 200: its webhooks trail in after it was erased, there is nothing
 // to do for them, and a refusal would only have Shopify repeat them and then drop the subscription.
 func (s *server) shopifyWebhook(w http.ResponseWriter, r *http.Request) error {
+	topic, outcome := "", WebhookFailed
+	defer func() { s.Webhook(topic, outcome) }()
 	domain, hook, err := s.Shopify.VerifyWebhook(r)
 	if errors.Is(err, shopify.ErrUnverified) {
+		outcome = WebhookUnsigned
 		s.Log.WarnContext(r.Context(), "webhook refused", "request_id", requestID(r.Context()), "err", err)
 		return errBadSignature
 	}
 	if errors.Is(err, shopify.ErrTooLarge) {
+		outcome = WebhookTooLarge
 		return &fault{status: http.StatusRequestEntityTooLarge, code: "too_large", message: err.Error()}
 	}
 	if err != nil {
 		return badRequest("", "The body could not be read to its end.")
 	}
+	known := waitlist.KnownTopic(hook.Topic)
+	if topic = hook.Topic; !known {
+		topic = "other"
+	}
 	sh, err := s.Shops.ByDomain(r.Context(), domain)
 	switch {
 	case errors.Is(err, shop.ErrNotFound):
+		outcome = WebhookNoShop
 		s.Log.InfoContext(r.Context(), "webhook of an unknown shop", "request_id", requestID(r.Context()), "shop", domain, "topic", hook.Topic)
 	case err != nil:
 		return err
 	default:
-		if err := s.Domain.Receive(r.Context(), sh.ID, hook); err != nil {
+		fresh, err := s.Domain.Receive(r.Context(), sh.ID, hook)
+		if err != nil {
 			return fmt.Errorf("webhook %s of %s: %w", hook.Topic, domain, err)
+		}
+		switch {
+		case !fresh:
+			outcome = WebhookRepeated
+		case known:
+			outcome = WebhookNew
+		default:
+			outcome = WebhookUnknown
 		}
 	}
 	w.WriteHeader(http.StatusOK)

@@ -97,3 +97,38 @@ func TestTwilioIsBelievedByItsSignatureOfThePublicAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryWebhookIsCountedByWhatWasDone(t *testing.T) {
+	t.Parallel()
+	const body = `{"id":1}`
+	type counted struct {
+		topic   string
+		outcome WebhookOutcome
+	}
+	for name, c := range map[string]struct {
+		f       *fake
+		headers []string
+		want    counted
+	}{
+		"the first":      {&fake{}, signedWebhook(body, "orders/create", testShop), counted{"orders/create", WebhookNew}},
+		"again":          {&fake{state: "repeated"}, signedWebhook(body, "orders/create", testShop), counted{"orders/create", WebhookRepeated}},
+		"another topic":  {&fake{}, signedWebhook(body, "themes/publish", testShop), counted{"other", WebhookUnknown}},
+		"another's shop": {&fake{}, signedWebhook(body, "orders/create", "gone.myshopify.com"), counted{"orders/create", WebhookNoShop}},
+		"not stored":     {&fake{err: errors.New("no database")}, signedWebhook(body, "orders/create", testShop), counted{"orders/create", WebhookFailed}},
+		"a false one":    {&fake{}, signedWebhook(body+" ", "orders/create", testShop), counted{"", WebhookUnsigned}},
+		"one unsigned":   {&fake{}, nil, counted{"", WebhookUnsigned}},
+		"without a shop": {&fake{}, []string{"X-Shopify-Topic", "orders/create"}, counted{"", WebhookUnsigned}},
+	} {
+		config := newConfig(t, c.f)
+		var got []counted
+		config.Webhook = func(topic string, outcome WebhookOutcome) { got = append(got, counted{topic, outcome}) }
+		h, err := New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, h, "POST", "/webhooks/shopify", body, c.headers...)
+		if len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: counted %v, want %v", name, got, c.want)
+		}
+	}
+}

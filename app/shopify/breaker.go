@@ -29,6 +29,16 @@ type breaker struct {
 	probing  bool          // one call is under way to see
 }
 
+// away is *waitlist.Away in a pause, and nil when it is over.
+func (b *bucket) away(now time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pause > 0 && now.Before(b.until) {
+		return &waitlist.Away{After: b.until.Sub(now), Since: b.since}
+	}
+	return nil
+}
+
 // admit returns nil when a call may be made, which is then answered or skipped, or *waitlist.Away.
 func (b *bucket) admit(now time.Time) error {
 	b.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	goshopify "github.com/bold-commerce/go-shopify/v4"
 
@@ -16,12 +17,13 @@ import (
 // call runs an operation for a shop and decodes its data into into, a pointer. It is made once: who
 // called makes it again, or not. Its error is what waitlist.Shopify says of errors.
 func (c *Client) call(ctx context.Context, shopID int64, op operation, vars map[string]any, into any) error {
+	begun := time.Now()
 	a, err := c.try(ctx, shopID, op, vars, into)
 	if err != nil {
 		err = fmt.Errorf("shopify: %s for shop %d: %w", op.name, shopID, err)
 		c.log.DebugContext(ctx, "call to Shopify failed", "op", op.name, "shop", shopID, "err", err)
 	}
-	c.called(op.name, shopID, a.cost(), err)
+	c.called(Call{Op: op.name, ShopID: shopID, Points: a.cost(), Took: time.Since(begun), Err: err})
 	return err
 }
 

@@ -277,10 +277,10 @@ func TestEveryCallIsTold(t *testing.T) {
 	var mu sync.Mutex
 	var got []told
 	a := newAdmin(t, saysInTurn(withCost(noDraft, 4, 2.5, 3), `{"errors":"x"}`))
-	a.config.Called = func(op string, shopID int64, cost float64, err error) {
+	a.config.Called = func(c Call) {
 		mu.Lock()
 		defer mu.Unlock()
-		got = append(got, told{op, shopID, cost, err == nil})
+		got = append(got, told{c.Op, c.ShopID, c.Points, c.Err == nil})
 	}
 	a.start()
 	a.client.ReadDraft(t.Context(), 1, 7)

@@ -39,10 +39,9 @@ type Config struct {
 	// Transport makes the connections; nil means http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// Called, if not nil, is told of each call when it has ended: the root field it asked for, the
-	// points it cost (0 when Shopify did not say, or was not asked because the budget was used up) and
-	// its error. It may be called by several goroutines at once.
-	Called func(op string, shopID int64, cost float64, err error)
+	// Called, if not nil, is told of each call when it has ended, or was not made. It may be called by
+	// several goroutines at once.
+	Called func(Call)
 }
 
 // Shops is what the client needs to know of shops; *shop.Store is one, and its comments say what each
@@ -65,7 +64,7 @@ type Client struct {
 	version   string
 	sim       *url.URL // nil in production
 	transport http.RoundTripper
-	called    func(op string, shopID int64, cost float64, err error)
+	called    func(Call)
 	shops     Shops
 	tokens    *TokenSource
 	now       func() time.Time
@@ -109,7 +108,7 @@ func New(c Config, shops Shops, now func() time.Time, log *slog.Logger) (*Client
 		c.Transport = http.DefaultTransport
 	}
 	if c.Called == nil {
-		c.Called = func(string, int64, float64, error) {}
+		c.Called = func(Call) {}
 	}
 	app := goshopify.App{ApiKey: c.ClientID, ApiSecret: c.ClientSecret}
 	return &Client{
@@ -145,11 +144,15 @@ func simulator(base string) (*url.URL, error) {
 }
 
 // Budget returns nil when a call that may cost so many points can be made now for a shop, or
-// *waitlist.Throttled with the time until it can. It calls nobody: it goes by what Shopify said with
+// *waitlist.Throttled with the time until it can, or *waitlist.Away while none is made at all. It calls nobody: it goes by what Shopify said with
 // the shop's last answer, by the clock, and by the calls that are under way. A shop that was not called
 // yet has the budget of the smallest plan.
 func (c *Client) Budget(_ context.Context, shopID int64, points int) error {
-	if wait := c.bucket(shopID).wait(float64(points), c.now()); wait > 0 {
+	b, now := c.bucket(shopID), c.now()
+	if away := b.away(now); away != nil {
+		return away
+	}
+	if wait := b.wait(float64(points), now); wait > 0 {
 		return &waitlist.Throttled{After: wait}
 	}
 	return nil

@@ -109,6 +109,9 @@ func (h *history) fine(err error) {
 	}
 }
 
+// took is fine for Receive.
+func (h *history) took(_ bool, err error) { h.fine(err) }
+
 var errLost = errors.New("the answer was lost")
 
 func (h *history) tap(rt *rapid.T) {
@@ -142,7 +145,7 @@ func (h *history) webhook(*rapid.T) { h.did("webhook"); h.webhookArrives() }
 
 func (h *history) webhookArrives() {
 	h.strangs++
-	h.fine(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: fmt.Sprintf("w%d", h.strangs), Body: []byte(`{"inventory_item_id":1101,"available":7}`)}))
+	h.took(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: fmt.Sprintf("w%d", h.strangs), Body: []byte(`{"inventory_item_id":1101,"available":7}`)}))
 }
 
 // links are the reserve tokens of offers that somebody might press now.
@@ -212,9 +215,9 @@ func (h *history) paysFor(rt *rapid.T) {
 	h.strangs++
 	switch rapid.IntRange(0, 2).Draw(rt, "webhook") {
 	case 0:
-		h.fine(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "draft_orders/update", WebhookID: fmt.Sprintf("d%d", h.strangs), Body: fmt.Appendf(nil, `{"id":%d,"status":"completed","order_id":%d}`, id, order)}))
+		h.took(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "draft_orders/update", WebhookID: fmt.Sprintf("d%d", h.strangs), Body: fmt.Appendf(nil, `{"id":%d,"status":"completed","order_id":%d}`, id, order)}))
 	case 1:
-		h.fine(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: fmt.Sprintf("o%d", h.strangs),
+		h.took(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: fmt.Sprintf("o%d", h.strangs),
 			Body: fmt.Appendf(nil, `{"id":%d,"note_attributes":[{"name":"_holdfast_hold","value":%q}],"line_items":[{"variant_id":%d}]}`, order, h.keys.Token(shop.HoldMark, hold), chair)}))
 	}
 }
@@ -445,7 +448,7 @@ func (h *history) deletesDraft(rt *rapid.T) {
 	h.must(h.store.DeleteDraft(h.t.Context(), h.shop, d.ID))
 	if rapid.Bool().Draw(rt, "webhook") {
 		h.strangs++
-		h.fine(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: fmt.Sprintf("x%d", h.strangs), Body: fmt.Appendf(nil, `{"id":%d}`, d.ID)}))
+		h.took(h.list.Receive(h.t.Context(), h.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: fmt.Sprintf("x%d", h.strangs), Body: fmt.Appendf(nil, `{"id":%d}`, d.ID)}))
 	}
 }
 

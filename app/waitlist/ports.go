@@ -11,7 +11,8 @@ import (
 // whose outcome is unknown returns an error and is made again by whoever made it; Throttled and
 // ShopRefused are told apart with errors.As.
 type Shopify interface {
-	// Budget returns nil when a call that may cost so many points can be made now, or *Throttled.
+	// Budget returns nil when a call that may cost so many points can be made now, or *Throttled, or
+	// *Away.
 	// It calls nobody: it is asked before a hold's clock is started.
 	Budget(ctx context.Context, shopID int64, points int) error
 	// ReadVariants reads variants as they are now, each with S, its sellable quantity: at the given

@@ -203,7 +203,7 @@ func TestADraftThatNobodyOwnsIsDeleted(t *testing.T) {
 			if by == "the listing" {
 				w.must(w.list.Reconcile(t.Context(), w.shop))
 			} else {
-				w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/create", WebhookID: "c",
+				w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/create", WebhookID: "c",
 					Body: fmt.Appendf(nil, `{"id":%d,"tags":"holdfast, holdfast-%d"}`, lost, w.hold("ana"))}))
 			}
 			w.run()
@@ -238,7 +238,7 @@ func TestALatePaymentTouchesNoCounter(t *testing.T) {
 	})
 	w.must(w.list.Release(t.Context(), w.shop, w.hold("ana")))
 	w.wantHold("ana", "expired")
-	w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: "o",
+	w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: "o",
 		Body: fmt.Appendf(nil, `{"id":%d,"tags":"holdfast-%d","line_items":[{"variant_id":%d}]}`, order, w.hold("ana"), chair)}))
 	w.run()
 	w.wantState("ana", waitlist.Sold)
@@ -494,7 +494,7 @@ func TestADraftWhoseAnswerWasLostIsTakenWhenItsWebhookComes(t *testing.T) {
 	if err := w.list.Secure(t.Context(), w.shop, w.hold("ana")); err == nil {
 		t.Fatal("an unknown outcome is no success")
 	}
-	w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/create", WebhookID: "c",
+	w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/create", WebhookID: "c",
 		Body: fmt.Appendf(nil, `{"id":%d,"tags":"holdfast, holdfast-%d"}`, w.store.next, w.hold("ana"))}))
 	w.must(w.work(w.list, "webhook", fmt.Appendf(nil, `{"shop_id":%d,"webhook_id":%d}`, w.shop, w.one(`SELECT max(id) FROM webhooks`))))
 	w.run()
@@ -532,7 +532,7 @@ func TestAProcessThatDiesAtAnyPointLosesNothing(t *testing.T) {
 			w.once(point)
 			w.store.set(chair, 1)
 			for range 2 { // Shopify delivers again what was not answered
-				err := w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: "w", Body: []byte(`{"inventory_item_id":1101}`)})
+				_, err := w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: "w", Body: []byte(`{"inventory_item_id":1101}`)})
 				if err != nil && !errors.Is(err, errCut) {
 					t.Fatal(err)
 				}

@@ -143,7 +143,7 @@ func TestAReleaseWaitsForANoticeThatIsOnItsWay(t *testing.T) {
 		w.outbox.answer = nil
 		id := w.draftOf("ana")
 		w.must(w.store.DeleteDraft(t.Context(), w.shop, id))
-		w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "gone", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
+		w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "gone", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
 		w.must(w.list.HandleWebhook(t.Context(), w.shop, w.one(`SELECT id FROM webhooks WHERE webhook_id = 'gone'`)))
 		if err := w.list.Release(t.Context(), w.shop, w.hold("ana")); !errors.Is(err, waitlist.ErrLater) {
 			t.Errorf("a release while the mail is on its way: %v", err)
@@ -209,7 +209,7 @@ func TestWhoWasNeverToldIsToldInTheSameRestock(t *testing.T) {
 			w.must(w.list.SecureNext(t.Context(), w.shop))
 			id := w.draftOf("ana")
 			w.must(w.store.DeleteDraft(t.Context(), w.shop, id))
-			w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "gone", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
+			w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "gone", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
 			w.must(w.list.HandleWebhook(t.Context(), w.shop, w.one(`SELECT id FROM webhooks WHERE webhook_id = 'gone'`)))
 			w.must(w.list.Release(t.Context(), w.shop, w.hold("ana")))
 		}, "released"},

@@ -470,7 +470,7 @@ func TestTenShuffledWebhooksOfOneRestockAreOneRestock(t *testing.T) {
 		w.hint()
 	}
 	for i := range 3 { // and repeated
-		w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: fmt.Sprintf("w%d", i+1), Body: []byte(`{"inventory_item_id":1101,"available":0}`)}))
+		w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: fmt.Sprintf("w%d", i+1), Body: []byte(`{"inventory_item_id":1101,"available":0}`)}))
 	}
 	w.run()
 	if n := w.one(`SELECT count(*) FROM restocks`); n != 1 {
@@ -500,7 +500,7 @@ func TestAVariantThatIsNotOnSaleTellsNobody(t *testing.T) {
 	w.stock(2)
 	w.wantTold()
 	w.store.variants[chair].Published = true
-	w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "products/update", WebhookID: "p", Body: []byte(`{"id":11}`)}))
+	w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "products/update", WebhookID: "p", Body: []byte(`{"id":11}`)}))
 	w.run()
 	w.wantTold("ana")
 }
@@ -696,7 +696,7 @@ func TestAnOrderThatOnlyClaimsToBeOursSellsNothing(t *testing.T) {
 	w.run()
 	mark := w.keys.Token(shop.HoldMark, w.hold("ana"))
 	order := func(id string, variant int64, mark string) {
-		w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: id,
+		w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "orders/create", WebhookID: id,
 			Body: fmt.Appendf(nil, `{"id":9,"note_attributes":[{"name":"_holdfast_hold","value":"%s"}],"line_items":[{"variant_id":%d}]}`, mark, variant)}))
 		w.run()
 	}
@@ -721,7 +721,7 @@ func TestAMerchantWhoDeletesAHeldDraftEndsTheHold(t *testing.T) {
 	w.run()
 	id := w.draftOf("ana")
 	w.must(w.store.DeleteDraft(t.Context(), w.shop, id))
-	w.must(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "d", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
+	w.took(w.list.Receive(t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/delete", WebhookID: "d", Body: fmt.Appendf(nil, `{"id":%d}`, id)}))
 	w.run()
 	w.wantHold("ana", "released")
 	w.wantTold("ana", "ben")

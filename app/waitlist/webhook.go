@@ -49,14 +49,14 @@ type Webhook struct {
 }
 
 // Receive stores a webhook once, by shop, topic and webhook id, and queues its work with it (promise 8). A
-// repeated delivery changes nothing. One of an unknown topic is stored as done, without its body: that it came
+// repeated delivery changes nothing: fresh is false. One of an unknown topic is stored as done, without its body: that it came
 // can be counted (UnknownTopics).
-func (s *Service) Receive(ctx context.Context, shopID int64, w Webhook) error {
+func (s *Service) Receive(ctx context.Context, shopID int64, w Webhook) (fresh bool, err error) {
 	var triggered *time.Time
 	if !w.Triggered.IsZero() {
 		triggered = &w.Triggered
 	}
-	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		var id int64
 		known, now, body := KnownTopic(w.Topic), s.now(), w.Body
 		var done *time.Time
@@ -72,6 +72,7 @@ func (s *Service) Receive(ctx context.Context, shopID int64, w Webhook) error {
 		if err != nil {
 			return err
 		}
+		fresh = true
 		if !known {
 			s.log.WarnContext(ctx, "webhook of an unknown topic: nothing follows from it", "shop", shopID, "topic", w.Topic)
 			return nil
@@ -82,9 +83,9 @@ func (s *Service) Receive(ctx context.Context, shopID int64, w Webhook) error {
 		return s.point(ctx, "webhook_commit", "before")
 	})
 	if err != nil {
-		return fmt.Errorf("receive %s: %w", w.Topic, err)
+		return false, fmt.Errorf("receive %s: %w", w.Topic, err)
 	}
-	return s.point(ctx, "webhook_commit", "after")
+	return fresh, s.point(ctx, "webhook_commit", "after")
 }
 
 // TopicCount is how many webhooks of a topic have come, and when the last one did.

@@ -86,6 +86,12 @@ func (w *world) must(err error) {
 	}
 }
 
+// took is must for Receive.
+func (w *world) took(_ bool, err error) {
+	w.t.Helper()
+	w.must(err)
+}
+
 func (w *world) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +173,7 @@ func (w *world) stock(n int) {
 func (w *world) hint() {
 	w.t.Helper()
 	w.strangs++
-	w.must(w.list.Receive(w.t.Context(), w.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: fmt.Sprintf("w%d", w.strangs), Body: []byte(`{"inventory_item_id":1101,"location_id":1,"available":99}`)}))
+	w.took(w.list.Receive(w.t.Context(), w.shop, waitlist.Webhook{Topic: "inventory_levels/update", WebhookID: fmt.Sprintf("w%d", w.strangs), Body: []byte(`{"inventory_item_id":1101,"location_id":1,"available":99}`)}))
 }
 
 func (w *world) observe() {
@@ -303,7 +309,7 @@ func (w *world) pays(name string) {
 	order, err := w.store.pay(id)
 	w.must(err)
 	w.strangs++
-	w.must(w.list.Receive(w.t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/update", WebhookID: fmt.Sprintf("w%d", w.strangs),
+	w.took(w.list.Receive(w.t.Context(), w.shop, waitlist.Webhook{Topic: "draft_orders/update", WebhookID: fmt.Sprintf("w%d", w.strangs),
 		Body: fmt.Appendf(nil, `{"id":%d,"status":"completed","order_id":%d}`, id, order)}))
 	w.run()
 }

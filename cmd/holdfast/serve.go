@@ -118,10 +118,12 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 	}
 
 	shops := shop.NewStore(pool, c.keys)
-	admin, err := shopify.New(shopify.Config{ClientID: c.clientID, ClientSecret: c.clientSecret, Sim: c.sim}, shops, now, log)
+	counted := newMetrics()
+	admin, err := shopify.New(shopify.Config{ClientID: c.clientID, ClientSecret: c.clientSecret, Sim: c.sim, Called: counted.called}, shops, now, log)
 	if err != nil {
 		return err
 	}
+	counted.watch(admin.Budgets)
 	verifier, err := shopify.NewVerifier(c.clientID, c.clientSecret, c.clientSecretOld)
 	if err != nil {
 		return err
@@ -136,11 +138,11 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 	}
 	list := waitlist.New(pool, inserter, c.keys, admin, sender, now, point, log)
 	public, err := web.New(web.Config{Domain: list, Shops: shops, Shopify: verifier, Install: admin, CookieKeys: c.keys.Derived("install cookie"), TrustedHops: c.hops, URL: c.public,
-		ClientID: c.clientID, AppBridgeURL: bridge, Now: now, Log: log})
+		ClientID: c.clientID, AppBridgeURL: bridge, Webhook: counted.webhook, Now: now, Log: log})
 	if err != nil {
 		return err
 	}
-	ops := web.OpsConfig{Ping: pool.Ping, UpToDate: func(ctx context.Context) error { return db.UpToDate(ctx, pool) }, Log: log}
+	ops := web.OpsConfig{Ping: pool.Ping, UpToDate: func(ctx context.Context) error { return db.UpToDate(ctx, pool) }, Metrics: counted.handler(), Log: log}
 	if clock != nil {
 		clock.sweep = list.Sweep
 		ops.Clock = clock
