@@ -55,14 +55,33 @@ func TestWithTheRealProgram(t *testing.T) {
 // scene is a stage with the real program, and the steps of a story on it. Every step fails the test when
 // it cannot be done.
 type scene struct {
-	t *testing.T
-	s *Stage
-	c *Client
+	t   *testing.T
+	s   *Stage
+	c   *Client
+	log *said
+}
+
+// said is what the program has logged.
+type said struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *said) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *said) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func newScene(t *testing.T, binary string, apps int) *scene {
 	t.Helper()
-	log := &locked{w: &bytes.Buffer{}}
+	log := &said{}
 	s, err := Start(t.Context(), Options{Binary: binary, Apps: apps, DatabaseURL: dbtest.EmptyURL(t), DataDir: t.TempDir(), AppLog: log})
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +91,10 @@ func newScene(t *testing.T, binary string, apps int) *scene {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the app says:\n%s", log.w)
+			t.Logf("the app says:\n%s", log)
 		}
 	})
-	sc := &scene{t, s, s.Client()}
+	sc := &scene{t, s, s.Client(), log}
 	// The stories press on offers whose unit is not held yet, unless they say otherwise.
 	sc.must(sc.c.Settings(t.Context(), FirstShop, map[string]any{"reserve_before_telling": false}))
 	return sc
@@ -419,7 +438,7 @@ func whatIsRefusedWritesNothing(t *testing.T, binary string) {
 			t.Errorf("%s: %d %s", code, got.Status, got.Body)
 		}
 	}
-	for _, tamper := range []string{"sig", "none", "stale", "shop"} {
+	for _, tamper := range []string{"sig", "none", "stale", "shop", "customer", "query", "duplicate"} {
 		var got ProxyAnswer
 		s.must(s.c.Do(t.Context(), "POST", "/sim/proxy", map[string]any{
 			"shop": FirstShop, "path": "/waitlist", "body": Tap{VariantID: oak, Channel: "email", Contact: person(2), Consent: "1"}, "tamper": tamper,
@@ -435,7 +454,29 @@ func whatIsRefusedWritesNothing(t *testing.T, binary string) {
 			t.Errorf("an admin request spoilt by %s: %d", tamper, got.Status)
 		}
 	}
+	for _, topic := range []string{"inventory_levels/update", "app/uninstalled", "shop/redact"} {
+		for _, tamper := range []string{"sig", "none", "body"} {
+			var got struct{ Status int }
+			err := s.c.Do(t.Context(), "POST", "/sim/webhook", map[string]any{"shop": FirstShop, "topic": topic, "body": map[string]any{"inventory_item_id": 40011}, "tamper": tamper}, &got)
+			s.must(err)
+			if got.Status != http.StatusUnauthorized {
+				t.Errorf("a webhook %s spoilt by %s: %+v", topic, tamper, got)
+			}
+		}
+	}
+	for _, query := range []string{"?shop=evil.com", "?shop=evil.com/x.myshopify.com", "?shop=x.myshopify.com.evil.com", "?shop=" + FirstShop + "&shop=evil.com"} {
+		status, _, location, err := s.c.Page(t.Context(), "GET", s.s.AppURL+"/auth/install"+query, nil)
+		s.must(err)
+		if status != http.StatusBadRequest || location != "" {
+			t.Errorf("an installation from %s: %d to %q", query, status, location)
+		}
+	}
 	s.must(s.c.Settle(t.Context()))
+	for _, secret := range []string{ClientSecret, s.s.sims.shopify.Token(FirstShop), person(1), person(2)} {
+		if log := s.log.String(); strings.Contains(log, secret) {
+			t.Errorf("the log says %s", secret)
+		}
+	}
 	after, err := s.c.Dump(t.Context())
 	s.must(err)
 	for table := range before {
