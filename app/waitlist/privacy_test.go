@@ -71,14 +71,20 @@ func tracesIn(dump string) map[string]bool {
 	return found
 }
 
-// rowsOf is every row that carries a shop's id, for comparing.
-func rowsOf(w *world, shopID int64) string {
+// tenantTables are the tables whose rows carry a shop's id.
+func tenantTables(w *world) []string {
 	w.t.Helper()
 	rows, _ := w.db.Query(w.t.Context(), `SELECT table_name::text FROM information_schema.columns WHERE table_schema = 'public' AND column_name = 'shop_id' ORDER BY 1`)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	w.must(err)
+	return tables
+}
+
+// rowsOf is every row that carries a shop's id, for comparing.
+func rowsOf(w *world, shopID int64) string {
+	w.t.Helper()
 	var all strings.Builder
-	for _, t := range tables {
+	for _, t := range tenantTables(w) {
 		if got := w.text(`SELECT coalesce(string_agg(t::text, E'\n' ORDER BY t::text), '') FROM `+pgx.Identifier{t}.Sanitize()+` t WHERE shop_id = $1`, shopID); got != "" {
 			fmt.Fprintf(&all, "== %s\n%s\n", t, got)
 		}
@@ -404,14 +410,22 @@ func TestAnErasedShopLeavesItsOptOutsAsHashesAndNothingElse(t *testing.T) {
 	tenants := shop.NewStore(w.db, w.keys)
 	other, err := tenants.Install(ctx, "tables.myshopify.com", "Tables", "EUR", "GB", "en", "token")
 	w.must(err)
-	w.annabelWaits(w.shop)
 	w.join("ben")
+	w.annabelWaits(w.shop)
+	w.stock(1)
+	w.press("ben")
+	w.run() // the shop leaves while his unit is held
 	w.annabelIsEverywhere()
 	w.run()
 	w.stock(0)
 	w.webhook("app/uninstalled", `{}`)
 	w.run()
 	w.join("carl") // a tap that was on its way
+	for _, table := range tenantTables(w) {
+		if !strings.Contains(rowsOf(w, w.shop), "== "+table+"\n") {
+			t.Errorf("nothing of the shop stands in %s: that it is erased there would not be seen", table)
+		}
+	}
 	w.webhook("shop/redact", `{"shop_id":1,"shop_domain":"chairs.myshopify.com"}`)
 	w.run()
 
