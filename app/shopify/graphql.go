@@ -64,6 +64,20 @@ func operations() []operation {
 		draftOrder, draftOrders, readBack, readBackAt, shopProfile, defaultLocation, product, startBulkQuery, readBulkQuery}
 }
 
+// Documents returns every document that this package may send to Shopify, fragments included, by the names
+// of the embedded files that it is made of.
+func Documents() (map[string]string, error) {
+	all := map[string]string{}
+	for _, op := range append(operations(), catalogue) {
+		text, err := op.text()
+		if err != nil {
+			return nil, err
+		}
+		all[strings.Join(op.files, " + ")] = text
+	}
+	return all, nil
+}
+
 // text is the whole document.
 func (o operation) text() (string, error) {
 	var b strings.Builder

@@ -16,6 +16,9 @@ import (
 	"holdfast/app/waitlist"
 )
 
+// UserAgent is by what Shopify's logs know calls of the Admin API that this package has made.
+const UserAgent = "Holdfast"
+
 // maxAnswer is the longest answer that is read, in bytes. The longest of ours has 90 kB.
 const maxAnswer = 4 << 20
 
@@ -34,6 +37,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("refused to send %s's token to %s", t.shop, req.URL.Host)
 	}
 	out := req.Clone(req.Context())
+	out.Header.Set("User-Agent", UserAgent)
 	if t.sim != nil {
 		out.URL = t.sim.JoinPath("shopify", t.shop, req.URL.Path)
 		out.URL.RawQuery = req.URL.RawQuery

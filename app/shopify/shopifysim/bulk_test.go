@@ -2,8 +2,14 @@ package shopifysim
 
 import (
 	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"holdfast/app/shopify"
 )
 
 const bulkDoc = `mutation ($query: String!) { bulkOperationRunQuery(query: $query) { bulkOperation { id status } userErrors { code field message } } }`
@@ -70,5 +76,48 @@ func TestABulkQueryOverWhatTheAppMayNotReadFails(t *testing.T) {
 	a := get(t, s, chairs, `query ($id: ID!) { bulkOperation(id: $id) { status errorCode url } }`, `{"id":"`+id+`"}`)
 	if a.at(t, "bulkOperation.status") != "FAILED" || a.at(t, "bulkOperation.errorCode") != "ACCESS_DENIED" || a.at(t, "bulkOperation.url") != nil {
 		t.Errorf("%s", a.raw)
+	}
+}
+
+func TestOnlyWhatTheAppsClientSendsIsKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	sim, err := New(Options{ClientID: "app", ClientSecret: TestSecret, Documents: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(agent, document, variables string) {
+		text, err := json.Marshal(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("POST", "/shopify/"+chairs+"/admin/api/2026-10/graphql.json", strings.NewReader(`{"query":`+string(text)+`,"variables":`+variables+`}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Shopify-Access-Token", sim.Token(chairs))
+		r.Header.Set("User-Agent", agent)
+		sim.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	}
+	send("curl", `{ shop { id } }`, `null`)
+	for range 2 {
+		send(shopify.UserAgent, `{ shop { name } }`, `null`)
+	}
+	send(shopify.UserAgent, bulkDoc, `{"query":"{ productVariants { edges { node { id } } } }"}`)
+	send(shopify.UserAgent, `query ($query: String!) { productVariants(first: 1, query: $query) { nodes { id } } }`, `{"query":"sku:x"}`)
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, string(text))
+	}
+	slices.Sort(kept)
+	want := []string{bulkDoc, `query ($query: String!) { productVariants(first: 1, query: $query) { nodes { id } } }`, `{ productVariants { edges { node { id } } } }`, `{ shop { name } }`}
+	if !slices.Equal(kept, want) {
+		t.Errorf("kept %q, want %q", kept, want)
 	}
 }

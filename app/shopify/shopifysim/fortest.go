@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 
@@ -12,6 +13,9 @@ import (
 
 // TestSecret is the client secret of the app in a Test.
 const TestSecret = "hush"
+
+// DocumentsVariable is the environment's variable with the directory for Options.Documents in tests.
+const DocumentsVariable = "HOLDFAST_TEST_DOCUMENTS"
 
 // T is what NewTest needs of a *testing.T.
 type T interface {
@@ -37,6 +41,7 @@ func NewTest(t T) *Test {
 	test := &Test{URL: "http://" + srv.Listener.Addr().String(), Clock: &simkit.Clock{}, Faults: &simkit.Faults{}}
 	sim, err := New(Options{
 		Clock: test.Clock, Faults: test.Faults, ClientID: "app", ClientSecret: TestSecret, Public: test.URL,
+		Documents: os.Getenv(DocumentsVariable),
 		AppURL: func() string {
 			if url := test.app.Load(); url != nil {
 				return *url

@@ -2,14 +2,21 @@ package shopifysim
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
+	"holdfast/app/shopify"
 	"holdfast/app/simkit"
 )
 
@@ -106,6 +113,13 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request, domain, ve
 		}
 	}
 	rec.Query, rec.Variables = in.Query, in.Variables
+	if r.UserAgent() == shopify.UserAgent {
+		if err := s.keep(in.Query, vars); err != nil {
+			s.log.Error("simulated Shopify: a document cannot be kept", "err", err)
+			plain(http.StatusInternalServerError, "SIMULATOR: a document cannot be kept: "+err.Error())
+			return
+		}
+	}
 
 	p, errs := newPlan(s.api, s.resolvers, in.Query, in.OperationName, vars)
 	rec.Requested = p.requested
@@ -161,6 +175,36 @@ func (s *Server) serveGraphQL(w http.ResponseWriter, r *http.Request, domain, ve
 		}
 	}
 	send(http.StatusOK, "application/json; charset=utf-8", answer)
+}
+
+// keep keeps a document in Options.Documents; a bulk query is sent as a variable, and one, too. Many
+// processes may keep the same one at once.
+func (s *Server) keep(document string, vars map[string]any) error {
+	if s.documents == "" {
+		return nil
+	}
+	kept := []string{document}
+	if query, ok := vars["query"].(string); ok && strings.Contains(document, "bulkOperationRunQuery") {
+		kept = append(kept, query)
+	}
+	for _, text := range kept {
+		name := filepath.Join(s.documents, fmt.Sprintf("%x.graphql", sha256.Sum256([]byte(text))))
+		if _, err := os.Stat(name); err == nil {
+			continue
+		}
+		part, err := os.CreateTemp(s.documents, "part-*")
+		if err != nil {
+			return err
+		}
+		_, err = part.WriteString(text)
+		if err := errors.Join(err, part.Close()); err != nil {
+			return err
+		}
+		if err := os.Rename(part.Name(), name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // take returns the faults that fire for a request with these root fields. A fault for every operation

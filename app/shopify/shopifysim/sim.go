@@ -27,7 +27,10 @@ type Options struct {
 	// Install is how POST /sim/shops/{shop}/install opens the app in a shop's admin, where it was just
 	// approved, so that it installs itself. Without it that call answers 501.
 	Install func(ctx context.Context, shop string) error
-	Log     *slog.Logger // nowhere
+	// Documents is a directory in which every document that the app's own client sends is kept, once, in a
+	// file of its own: what a run of all tests has sent is then known. Nothing is kept without it.
+	Documents string
+	Log       *slog.Logger // nowhere
 }
 
 // DefaultScopes is what the app asks for when it is installed.
@@ -47,6 +50,7 @@ type Server struct {
 	appURL    func() string
 	public    string
 	install   func(ctx context.Context, shop string) error
+	documents string
 	log       *slog.Logger
 	ids       atomic.Int64
 	hooks     *outbox
@@ -83,7 +87,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		api: api, resolvers: newResolvers(), clock: o.Clock, faults: o.Faults, clientID: o.ClientID, secret: o.ClientSecret,
-		scopes: o.Scopes, appURL: o.AppURL, public: strings.TrimRight(o.Public, "/"), install: o.Install, log: o.Log,
+		scopes: o.Scopes, appURL: o.AppURL, public: strings.TrimRight(o.Public, "/"), install: o.Install, documents: o.Documents, log: o.Log,
 		requests: newRing[Request](4000),
 	}
 	s.ids.Store(500_000)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,7 +47,7 @@ func newSimulators(s *Stage) (*simulators, error) {
 	var err error
 	sims.shopify, err = shopifysim.New(shopifysim.Options{
 		Clock: s.clock, Faults: s.faults, ClientID: ClientID, ClientSecret: ClientSecret, Public: s.SimURL, Log: s.log,
-		AppURL: func() string { return s.AppURL }, Install: sims.install,
+		AppURL: func() string { return s.AppURL }, Install: sims.install, Documents: os.Getenv(shopifysim.DocumentsVariable),
 	})
 	if err != nil {
 		return sims, err
