@@ -1,6 +1,6 @@
 # The commands of Holdfast. Everything else is `go run`, `go test` and what these do.
 
-.PHONY: demo test proof generate build
+.PHONY: demo test proof bench generate build
 
 # The whole product on this machine, with nothing configured; stays until Ctrl-C.
 # make demo ARGS='-apps 2 -listen 127.0.0.1:8080'
@@ -24,3 +24,10 @@ generate:
 
 build:
 	@go build -o bin/ ./cmd/holdfast ./cmd/demo
+
+# The measurements, each beside its baselines in the same run.
+# make bench ARGS='-rounds 5 -json bench.json'
+bench:
+	@scripts/setup
+	@go build -o bin/ ./cmd/holdfast ./cmd/bench
+	@bin/bench $(ARGS)

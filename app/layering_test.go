@@ -40,7 +40,7 @@ var rooms = map[string][]string{
 	"app/notify/twiliosim":   {"app/simkit", "app/notify/inbox"},
 	"app/notify/smtpsim":     {"app/simkit", "app/notify/inbox"},
 	"cmd/demo":               {"app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/simkit", "app/shopify/shopifysim", "app/notify/inbox", "app/notify/twiliosim", "app/notify/smtpsim", "storefront-extension"},
-	"cmd/bench":              {"app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/jobs", "web", "app/simkit", "app/shopify/shopifysim", "app/notify/twiliosim", "app/notify/smtpsim"},
+	"cmd/bench":              {"cmd/demo", "app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/jobs", "web", "app/simkit", "app/shopify/shopifysim", "app/notify/twiliosim", "app/notify/smtpsim"},
 	"scripts":                {"app/shopify"},
 }
 

@@ -147,11 +147,11 @@ func (x *exec) bulkOperationRunQuery(sh *shop, args map[string]any) (any, error)
 		return payload{errs: []bulkError{{code: "LIMIT_REACHED", message: "Bulk operations limit reached. Please try again later."}}}, nil
 	}
 	p, errs := newBulkPlan(x.api, x.resolvers, text)
-	for _, e := range errs {
-		if e.Extensions["code"] == "SIMULATOR_NOT_SIMULATED" {
+	if len(errs) > 0 {
+		if e := errs[0]; e.Extensions["code"] == "SIMULATOR_NOT_SIMULATED" {
 			return nil, simulatorError("in a bulk query: " + strings.TrimPrefix(e.Message, "SIMULATOR: not simulated: "))
 		}
-		return refuse("INVALID", "Invalid bulk query: "+e.Message)
+		return refuse("INVALID", "Invalid bulk query: "+errs[0].Message)
 	}
 	if why := bulkRules(x.api, p.op.SelectionSet); why != "" {
 		return refuse("INVALID", "Invalid bulk query: "+why)
