@@ -422,6 +422,10 @@ func TestALargeRestockIsToldInOrder(t *testing.T) {
 	w.join(names...)
 	w.store.set(chair, 120)
 	w.observe()
+	restock := w.one(`SELECT id FROM restocks`)
+	if story, err := w.list.Restock(t.Context(), w.shop, restock); err != nil || story.Told != 0 || story.OpenOffers != 0 || story.Reserving != 120 {
+		t.Fatalf("before anybody is told, the merchant sees %+v, %v", story.RestockRow, err)
+	}
 	var wait sync.WaitGroup
 	for _, list := range []*waitlist.Service{w.list, w.list, w.service(), w.service()} {
 		wait.Go(func() {
@@ -430,7 +434,6 @@ func TestALargeRestockIsToldInOrder(t *testing.T) {
 			}
 		})
 		wait.Go(func() {
-			restock := w.one(`SELECT id FROM restocks`)
 			if err := w.service().Notify(context.WithoutCancel(t.Context()), w.shop, restock); err != nil && !errors.Is(err, waitlist.ErrLater) {
 				t.Error(err)
 			}
@@ -439,6 +442,9 @@ func TestALargeRestockIsToldInOrder(t *testing.T) {
 	wait.Wait()
 	w.run()
 	w.wantTold(names...)
+	if story, err := w.list.Restock(t.Context(), w.shop, restock); err != nil || story.Told != 120 || story.OpenOffers != 120 || story.Reserving != 0 {
+		t.Fatalf("afterwards, the merchant sees %+v, %v", story.RestockRow, err)
+	}
 	w.wantStock(0)
 	if got := len(w.store.open()); got != 120 {
 		t.Fatalf("%d drafts", got)
