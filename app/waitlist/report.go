@@ -205,9 +205,9 @@ func (s *Service) Queue(ctx context.Context, shopID, variantID, after int64) (Qu
 const untold = `(o.reserved AND EXISTS (SELECT FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id AND h.notice_at IS NULL AND NOT h.pressed))`
 
 const restockColumns = `r.id, r.variant_id, v.product_title, v.title, r.state, r.units, r.available, r.live, r.sold, r.withdrawn,
-	(SELECT count(*) FROM offers o WHERE o.shop_id = r.shop_id AND o.restock_id = r.id AND o.state = 'open' AND NOT `+untold+`),
-	(SELECT count(*) FROM offers o WHERE o.shop_id = r.shop_id AND o.restock_id = r.id AND o.state NOT IN ('missed', 'withdrawn') AND NOT `+untold+`),
-	(SELECT count(*) FROM offers o WHERE o.shop_id = r.shop_id AND o.restock_id = r.id AND o.state = 'open' AND `+untold+`),
+	(SELECT count(*) FROM offers o WHERE o.shop_id = r.shop_id AND o.restock_id = r.id AND o.state = 'open' AND NOT ` + untold + `),
+	(SELECT count(*) FROM offers o WHERE o.shop_id = r.shop_id AND o.restock_id = r.id AND o.state NOT IN ('missed', 'withdrawn') AND NOT ` + untold + `),
+	(SELECT count(*) FROM offers o WHERE o.shop_id = r.shop_id AND o.restock_id = r.id AND o.state = 'open' AND ` + untold + `),
 	r.short, CASE WHEN r.state <> 'closed' THEN v.asked END, r.opened_at, r.closed_at`
 
 // Restocks lists restocks, newest first.
