@@ -24,8 +24,8 @@ const (
 	maxBulkQueries = 5
 	// bulkTime is how long a bulk query takes, and
 	bulkTime = 2 * time.Second
-	// bulkLines how many lines it writes at most between two looks at it: one of a hundred thousand takes ten.
-	bulkLines = 10_000
+	// bulkLines how many lines it writes at most between two looks at it: one of a hundred thousand takes fifty.
+	bulkLines = 2000
 )
 
 // bulkOperation is a bulk query. It reads its variants one by one while it runs, so what it says of two of

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -119,5 +120,30 @@ func TestOnlyWhatTheAppsClientSendsIsKept(t *testing.T) {
 	want := []string{bulkDoc, `query ($query: String!) { productVariants(first: 1, query: $query) { nodes { id } } }`, `{ productVariants { edges { node { id } } } }`, `{ shop { name } }`}
 	if !slices.Equal(kept, want) {
 		t.Errorf("kept %q, want %q", kept, want)
+	}
+}
+
+func TestAHundredThousandVariantsAreNoBurden(t *testing.T) { // alone: others' memory would be counted, too
+	s := NewTest(t)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	empty := heap()
+	if err := s.Fill(chairs, 50_000, 2); err != nil {
+		t.Fatal(err)
+	}
+	if each := (heap() - empty) / 100_000; each > 1024 {
+		t.Errorf("a variant takes %d bytes", each)
+	}
+	sh, err := s.lock(chairs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sh.mu.Unlock()
+	if len(sh.variants) != 100_017 || sh.productByHandle("filled-12") == nil || sh.productByHandle("filled-50011") == nil {
+		t.Errorf("there are %d variants", len(sh.variants))
 	}
 }

@@ -44,6 +44,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"StockAtTheSecondPlaceIsNoPhantom":            stockAtTheSecondPlaceIsNoPhantom,
 		"AMerchantTouchesOurDrafts":                   aMerchantTouchesOurDrafts,
 		"BuyersAndCancelledOrders":                    buyersAndCancelledOrders,
+		"WhatRefusesAShopIsShownAndCounted":           whatRefusesAShopIsShownAndCounted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
