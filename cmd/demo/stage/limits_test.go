@@ -47,9 +47,10 @@ func (s *scene) until(limit time.Duration, sql string) time.Duration {
 
 const securing = `SELECT count(*) FROM holds WHERE state = 'securing'`
 
-// 300 people press at once in a shop on the smallest plan, whose points pay for six holds a second.
+// 300 people press at once (make test has fewer, sizes_test.go) in a shop on the smallest plan, whose points pay
+// for six holds a second.
 func threeHundredPressesOnASmallPlan(t *testing.T, binary string) {
-	const people = 300
+	const people = pressers
 	s := newScene(t, binary, 1)
 	s.set(map[string]any{"settle_seconds": 0})
 	for n := range people {
@@ -134,7 +135,7 @@ func shopifyIsAwayForHalfAnHour(t *testing.T, binary string) {
 func aLostAnswerLeavesOneDraft(t *testing.T, binary string) {
 	for _, op := range []string{"draftOrderCreate", "draftOrderDelete"} {
 		for _, mode := range lostBy {
-			for _, kill := range []string{"", "draft_create", "draft_delete"} {
+			for _, kill := range killedAt {
 				for _, reserves := range []bool{false, true} {
 					if mode == "timeout_after_commit" && kill != "" {
 						continue // ten real seconds each

@@ -9,4 +9,8 @@ const (
 	thousandWithin = 3 * time.Minute
 )
 
+const pressers = 300
+
+var killedAt = []string{"", "draft_create", "draft_delete"}
+
 var lostBy = []string{"drop_after_commit", "html_502", "timeout_after_commit"}

@@ -10,5 +10,11 @@ const (
 	thousandWithin = 45 * time.Second
 )
 
+// pressers press at once on the smallest plan: more than its bucket pays for.
+const pressers = 180
+
+// killedAt are the points at which the program is killed when an answer is lost; "" is not at all.
+var killedAt = []string{"", "draft_create"}
+
 // lostBy are the ways in which an answer is lost. The proof has all of them.
 var lostBy = []string{"drop_after_commit"}
