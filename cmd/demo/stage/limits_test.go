@@ -85,7 +85,7 @@ func threeHundredPressesOnASmallPlan(t *testing.T, binary string) {
 // Shopify does not answer for half an hour, in the middle of 50 presses.
 func shopifyIsAwayForHalfAnHour(t *testing.T, binary string) {
 	const people = 50
-	for _, reserves := range []bool{false, true} {
+	for _, reserves := range forms {
 		t.Run(fmt.Sprintf("reserve before telling %v", reserves), func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, binary, 1)
@@ -136,7 +136,7 @@ func aLostAnswerLeavesOneDraft(t *testing.T, binary string) {
 	for _, op := range []string{"draftOrderCreate", "draftOrderDelete"} {
 		for _, mode := range lostBy {
 			for _, kill := range killedAt {
-				for _, reserves := range []bool{false, true} {
+				for _, reserves := range forms {
 					if mode == "timeout_after_commit" && kill != "" {
 						continue // ten real seconds each
 					}
@@ -221,7 +221,7 @@ func aLostAnswerLeavesOneDraft(t *testing.T, binary string) {
 // A chair is stocked at two places, and Shopify reserves at the first, where there is none.
 func stockAtTheSecondPlaceIsNoPhantom(t *testing.T, binary string) {
 	const green = "30021"
-	for _, reserves := range []bool{false, true} {
+	for _, reserves := range forms {
 		for _, watched := range []string{"", "2001, 2002"} {
 			t.Run(fmt.Sprintf("%v at %s", reserves, watched), func(t *testing.T) {
 				t.Parallel()
@@ -265,7 +265,7 @@ func stockAtTheSecondPlaceIsNoPhantom(t *testing.T, binary string) {
 
 // A merchant deletes, edits and completes drafts of ours: the books are right.
 func aMerchantTouchesOurDrafts(t *testing.T, binary string) {
-	for _, reserves := range []bool{false, true} {
+	for _, reserves := range forms {
 		for _, do := range []string{"delete", "edit", "complete"} {
 			t.Run(fmt.Sprintf("%s %v", do, reserves), func(t *testing.T) {
 				t.Parallel()

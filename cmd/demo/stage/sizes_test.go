@@ -18,3 +18,6 @@ var killedAt = []string{"", "draft_create"}
 
 // lostBy are the ways in which an answer is lost. The proof has all of them.
 var lostBy = []string{"drop_after_commit"}
+
+// forms are the values of reserve before telling with which a story about faults is told.
+var forms = []bool{true}
