@@ -39,46 +39,53 @@ func (b *bucket) away(now time.Time) error {
 	return nil
 }
 
-// admit returns nil when a call may be made, which is then answered or skipped, or *waitlist.Away.
-func (b *bucket) admit(now time.Time) error {
+// admit returns nil when a call may be made, which is then answered or skipped, or *waitlist.Away. probe is
+// true for the one call that looks whether Shopify is back.
+func (b *bucket) admit(now time.Time) (probe bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.pause == 0:
-		return nil
+		return false, nil
 	case now.Before(b.until):
-		return &waitlist.Away{After: b.until.Sub(now), Since: b.since}
+		return false, &waitlist.Away{After: b.until.Sub(now), Since: b.since}
 	case b.probing:
-		return &waitlist.Away{After: time.Second, Since: b.since}
+		return false, &waitlist.Away{After: time.Second, Since: b.since}
 	}
 	b.probing = true
-	return nil
+	return true, nil
 }
 
 // skip says that a call that was admitted is not made.
-func (b *bucket) skip() {
+func (b *bucket) skip(probe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.probing = false
+	if probe {
+		b.probing = false
+	}
 }
 
-// answered counts a call that was made. Nothing is learned from one that its caller gave up.
-func (b *bucket) answered(a *answer, givenUp bool, now time.Time) {
+// answered counts a call that was made. Nothing is learned from one that its caller gave up. Calls that were
+// under way when the pauses began may end much later, while the probe is under way: an answer to one of them
+// ends the pauses as any answer does, but its failure is no news.
+func (b *bucket) answered(a *answer, probe, givenUp bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.probing = false
+	if probe {
+		b.probing = false
+	}
 	if a != nil && a.status < http.StatusInternalServerError && (a.status != http.StatusOK || a.broken == nil) {
 		b.breaker = breaker{}
 		return
 	}
-	if givenUp {
+	if givenUp || (b.pause > 0 && !probe) {
 		return
 	}
 	if b.failures++; b.failures == 1 {
 		b.since = now
 	}
-	if b.failures < breakAfter || now.Before(b.until) {
-		return // calls that were under way when it opened make it no longer
+	if b.failures < breakAfter && !probe {
+		return
 	}
 	b.pause = min(max(firstPause, 2*b.pause), longestPause)
 	b.until = now.Add(b.pause)

@@ -1,6 +1,7 @@
 package shopify
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
@@ -81,6 +82,52 @@ func TestOneCallAtATimeLooksWhetherShopifyIsBack(t *testing.T) {
 	if err := a.read(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Two calls were under way when Shopify fell silent. They fail while the probe is under way: neither lets
+// another call through, nor makes the pause longer than the probe says.
+func TestCallsFromBeforeThePauseChangeNothingWhenTheyFail(t *testing.T) {
+	t.Parallel()
+	a := newAdmin(t, nil)
+	// call sends a call whose answer is a 503 as soon as fail is closed; done is closed when it has ended.
+	call := func(ctx context.Context) (fail, done chan struct{}) {
+		arrived := make(chan struct{})
+		fail, done = make(chan struct{}), make(chan struct{})
+		a.answers = func(w http.ResponseWriter, r *http.Request, _ request) {
+			close(arrived)
+			select {
+			case <-fail:
+			case <-r.Context().Done():
+			}
+			w.WriteHeader(503)
+		}
+		go func() {
+			defer close(done)
+			a.client.ReadDraft(ctx, 1, 7)
+		}()
+		<-arrived
+		return fail, done
+	}
+	oldFails, oldDone := call(t.Context())
+	ctx, giveUp := context.WithCancel(t.Context())
+	_, givenUp := call(ctx)
+	a.answers = says(503, "")
+	for range breakAfter {
+		a.read()
+	}
+	a.clock.Advance(firstPause)
+	probeFails, probeDone := call(t.Context())
+	a.answers = says(503, "")
+
+	giveUp()
+	<-givenUp
+	a.wantAway(time.Second) // the probe is still the only one
+	close(oldFails)
+	<-oldDone
+	a.wantAway(time.Second)
+	close(probeFails)
+	<-probeDone
+	a.wantAway(2 * firstPause)
 }
 
 func TestARefusalIsAnAnswer(t *testing.T) {

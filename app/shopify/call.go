@@ -55,12 +55,13 @@ func (c *Client) send(ctx context.Context, b *bucket, domain, token string, op o
 	if err != nil {
 		return nil, err
 	}
-	if away := b.admit(c.now()); away != nil {
+	probe, away := b.admit(c.now())
+	if away != nil {
 		return nil, away
 	}
 	points := float64(op.points(vars))
 	if wait := b.take(points, op.keep, c.now()); wait > 0 {
-		b.skip()
+		b.skip(probe)
 		return nil, &waitlist.Throttled{After: wait}
 	}
 	caller := ctx
@@ -70,7 +71,7 @@ func (c *Client) send(ctx context.Context, b *bucket, domain, token string, op o
 	t := &transport{shop: domain, sim: c.sim, base: c.transport}
 	queryErr := c.query(ctx, t, domain, token, text, vars, into)
 	b.settle(points, t.answer.throttle(), c.now())
-	b.answered(t.answer, caller.Err() != nil, c.now())
+	b.answered(t.answer, probe, caller.Err() != nil, c.now())
 
 	if t.answer == nil {
 		return nil, queryErr // it went wrong on the way; it may have arrived

@@ -2,6 +2,7 @@ package waitlist_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -753,6 +754,37 @@ func TestTroubleWithShopifyIsOverWhenItAnswers(t *testing.T) {
 				t.Fatalf("Shopify answers, and trouble is still %q", got)
 			}
 		})
+	}
+}
+
+// Short silences are nothing that a merchant can do anything about.
+func TestASilentShopifyIsShownAfterAMinute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.join("ana")
+	w.run()
+	since := w.now()
+	trouble := `SELECT coalesce(trouble, '') FROM shops`
+	for _, c := range []struct {
+		passed time.Duration
+		want   string
+	}{
+		{59 * time.Second, ""},
+		{time.Second, "Shopify has not answered since " + since.UTC().Format("15:04 UTC on 2 January") + "; what is to be done there is done when it does"},
+	} {
+		w.move(c.passed)
+		w.store.then("ReadVariants", func() error { return &waitlist.Away{After: time.Second, Since: since} })
+		if err := w.list.Observe(t.Context(), w.shop, chair); !errors.As(err, new(*waitlist.Away)) {
+			t.Fatalf("the read did not fail: %v", err)
+		}
+		if got := w.text(trouble); got != c.want {
+			t.Errorf("after %v trouble is %q, want %q", w.now().Sub(since), got, c.want)
+		}
+	}
+	w.hint()
+	w.run()
+	if got := w.text(trouble); got != "" {
+		t.Errorf("Shopify answers, and trouble is still %q", got)
 	}
 }
 
