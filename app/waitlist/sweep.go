@@ -31,8 +31,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 		UNION SELECT shop_id FROM holds WHERE state = 'securing' AND expires_at IS NULL AND claimed_at <= $2
 		UNION SELECT shop_id FROM entries WHERE state = 'waiting' AND expires_at <= $1
 		UNION SELECT shop_id FROM variants WHERE rise_since IS NOT NULL
-		UNION SELECT shop_id FROM restocks WHERE state <> 'closed'
-		UNION SELECT shop_id FROM entries WHERE state = 'waiting'
+		UNION SELECT id FROM shops s WHERE state = 'installed' AND (
+			EXISTS (SELECT FROM entries e WHERE e.shop_id = s.id AND e.state = 'waiting')
+			OR EXISTS (SELECT FROM restocks r WHERE r.shop_id = s.id AND r.state <> 'closed'))
 		UNION SELECT shop_id FROM messages WHERE state = 'pending' OR (state = 'sending' AND sending_at <= $3)
 		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1`, now, now.Add(-unclockedSpan), now.Add(-sendingSpan))
 	shops, err := pgx.CollectRows(rows, pgx.RowTo[int64])
@@ -140,11 +141,14 @@ func (s *Service) sweepMessages(ctx context.Context, shopID int64, now time.Time
 	return 0, err
 }
 
-// sweepEntries ends waiting entries at the end of their time-to-live.
+// sweepEntries ends waiting entries at the end of their time-to-live. The due ones are taken once, before
+// anything is joined: a subquery with a limit that is run again for every row is no limit.
 func (s *Service) sweepEntries(ctx context.Context, shopID int64, now time.Time) (int, error) {
 	tag, err := s.db.Exec(ctx, `
-		UPDATE entries SET state = 'expired', ended_at = $2 WHERE shop_id = $1 AND state = 'waiting' AND id IN (
-			SELECT id FROM entries WHERE shop_id = $1 AND state = 'waiting' AND expires_at <= $2 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)`, shopID, now, sweepChunk)
+		WITH due AS MATERIALIZED (
+			SELECT id FROM entries WHERE shop_id = $1 AND state = 'waiting' AND expires_at <= $2 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
+		)
+		UPDATE entries e SET state = 'expired', ended_at = $2 FROM due WHERE e.shop_id = $1 AND e.id = due.id AND e.state = 'waiting'`, shopID, now, sweepChunk)
 	return int(tag.RowsAffected()), err
 }
 
