@@ -28,9 +28,12 @@ const (
 	securers = 8
 	// securerSpan is how long a worker has a hold to itself. It may take longer, and another may then be at
 	// the same hold: that is slow, and safe.
-	securerSpan = 30 * time.Second
+	securerSpan = 20 * time.Second
 	// indexPatience is how far back drafts are listed again: an index that lags longer is not one.
 	indexPatience = 24 * time.Hour
+	// strayPatience is how long a hold that lacks its unit waits after a second create: the first may have been
+	// made after all, and the webhook that tells of it deletes it.
+	strayPatience = 10 * time.Second
 	// securerPause is how long a hold that could not be secured is left alone.
 	securerPause = 2 * time.Second
 )
@@ -47,11 +50,13 @@ type hold struct {
 	HoldMinutes int        `db:"hold_minutes"` // from the press
 	ExpiresAt   *time.Time `db:"expires_at"`
 	DraftID     *int64     `db:"draft_id"`
+	Creates     int        `db:"creates"`
+	LastCreate  *time.Time `db:"last_create_at"`
 }
 
 func (s *Service) loadHold(ctx context.Context, shopID, holdID int64) (hold, error) {
 	rows, _ := s.db.Query(ctx, `
-		SELECT h.id, h.restock_id, h.entry_id, h.variant_id, h.state, h.pressed, h.hold_minutes, h.expires_at, h.draft_id,
+		SELECT h.id, h.restock_id, h.entry_id, h.variant_id, h.state, h.pressed, h.hold_minutes, h.expires_at, h.draft_id, h.creates, h.last_create_at,
 		       CASE WHEN h.pressed THEN h.hold_minutes ELSE o.window_minutes END AS minutes
 		FROM holds h JOIN offers o ON o.shop_id = h.shop_id AND o.id = h.offer_id WHERE h.shop_id = $1 AND h.id = $2`, shopID, holdID)
 	h, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[hold])
@@ -207,7 +212,12 @@ func (s *Service) takeSecuring(ctx context.Context, shopID int64, allowed func()
 // Shopify does not check stock when a draft is created, so the read-back is the guard against everyone
 // else who sells: S below zero means that more was promised than there is, and the youngest give way.
 //
-// It returns ErrLater when the hold must wait for younger ones to give way, *Throttled when the shop's
+// After a lost answer a second create may find the unit taken by the first, which the index does not show
+// yet. Such a hold does not give way at once: a draft of ours that nobody owns is deleted when its webhook
+// comes, and the unit is there again. Refusing would end the restock, and begin another that tells everyone
+// anew.
+//
+// It returns ErrLater when the hold must wait for that or for younger ones to give way, *Throttled when the shop's
 // budget does not allow the call yet, and any other error when the outcome is unknown: run it again.
 func (s *Service) Secure(ctx context.Context, shopID, holdID int64) error {
 	if err := s.secure(ctx, shopID, holdID); err != nil {
@@ -293,6 +303,9 @@ func (s *Service) secure(ctx context.Context, shopID, holdID int64) error {
 	if younger >= -sellable {
 		return ErrLater // enough younger ones will give way
 	}
+	if h.Creates > 1 && h.LastCreate != nil && s.now().Before(h.LastCreate.Add(strayPatience)) {
+		return ErrLater
+	}
 	return s.refuse(ctx, shopID, h, h.DraftID)
 }
 
@@ -317,6 +330,13 @@ func (s *Service) draftFor(ctx context.Context, shopID int64, h hold, fresh bool
 		WHERE e.shop_id = $1 AND e.id = $2`, shopID, h.EntryID).Scan(&d.Name, &d.Email, &d.Currency, &d.NoAutomaticDiscounts, &d.NoDiscountCodes)
 	if err != nil {
 		return Draft{}, err
+	}
+	tag, err := s.db.Exec(ctx, `UPDATE holds SET creates = creates + 1, last_create_at = $3 WHERE shop_id = $1 AND id = $2 AND state = 'securing' AND draft_id IS NULL`, shopID, h.ID, s.now())
+	if err != nil {
+		return Draft{}, err
+	}
+	if tag.RowsAffected() == 0 {
+		return Draft{}, ErrLater // another worker's draft was recorded meanwhile, or the hold has ended
 	}
 	if err := s.point(ctx, "draft_create", "before"); err != nil {
 		return Draft{}, err

@@ -188,6 +188,10 @@ func aLostAnswerLeavesOneDraft(t *testing.T, binary string) {
 							return err == nil && status == http.StatusSeeOther
 						})
 						act("told the next", func() bool { return s.count(`SELECT count(*) FROM offers WHERE state = 'open'`) == 1 })
+						// The next one's unit is reserved by now, or is not to be: no point is passed any more at which the program may still die.
+						act("reserved for the next", func() bool {
+							return s.count(`SELECT count(*) FROM holds WHERE state IN ('securing', 'releasing')`) == 0
+						})
 						if kill != "" {
 							_ = s.c.Lift(t.Context(), crash) // it may have fired
 							revive()
