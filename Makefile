@@ -1,6 +1,6 @@
 # The commands of Holdfast. Everything else is `go run`, `go test` and what these do.
 
-.PHONY: demo test proof bench generate build
+.PHONY: demo test proof bench screenshots generate build
 
 # The whole product on this machine, with nothing configured; stays until Ctrl-C.
 # make demo ARGS='-apps 2 -listen 127.0.0.1:8080'
@@ -31,3 +31,10 @@ bench:
 	@scripts/setup
 	@go build -o bin/ ./cmd/holdfast ./cmd/bench
 	@bin/bench $(ARGS)
+
+# What people see, as pictures in docs/screenshots: pages of a story that a stage of its own plays.
+# make screenshots ARGS='reserve held'
+screenshots:
+	@scripts/setup
+	@go build -o bin/ ./cmd/holdfast ./cmd/demo/screenshots
+	@bin/screenshots $(ARGS)
