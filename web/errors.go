@@ -11,6 +11,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"holdfast/app/db"
 	"holdfast/app/shop"
 	"holdfast/app/waitlist"
 	"holdfast/templates"
@@ -88,7 +89,7 @@ func faultOf(err error) *fault {
 		return tryAgain(time.Minute)
 	case errors.Is(err, waitlist.ErrLater), errors.Is(err, waitlist.ErrBusy):
 		return tryAgain(2 * time.Second)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), db.Lost(err):
 		return tryAgain(5 * time.Second)
 	}
 	return &fault{status: http.StatusInternalServerError, code: "internal", heading: "Something went wrong on our side",

@@ -14,6 +14,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -130,6 +134,22 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, do func(tx pgx.Tx) error) err
 func IsUnique(err error, constraint string) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == "23505" && e.ConstraintName == constraint
+}
+
+// Lost reports whether err means that the database could not be reached, or that the connection to it broke:
+// what was asked for has not been written, or it is unknown whether it has. PostgreSQL itself says so with
+// class 57P (shutting down, starting up) and class 08.
+func Lost(err error) bool {
+	var connecting *pgconn.ConnectError
+	var e *pgconn.PgError
+	switch {
+	case errors.As(err, &connecting), errors.Is(err, pgconn.ErrConnClosed), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EPIPE), pgconn.Timeout(err):
+		return true
+	case errors.As(err, &e):
+		return strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "08")
+	}
+	return false
 }
 
 // Retryable reports whether the transaction that ended with err was undone by PostgreSQL for the

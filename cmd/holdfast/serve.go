@@ -161,10 +161,20 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 		return fmt.Errorf("start jobs: %w", err)
 	}
 	log.Info("serving", "at", c.listen, "as", c.public.String())
+	// Requests and jobs finish beside each other: both have the same time.
+	ended, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-ended: // a listener failed
+		}
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+		defer cancel()
+		stopped <- working.Stop(stopping)
+	}()
 	err = listen(ctx, web.Listener(c.listen, public, log), web.Listener(c.opsListen, web.Ops(ops), log))
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer cancel()
-	if stopErr := working.Stop(stopping); stopErr != nil && !errors.Is(stopErr, context.DeadlineExceeded) {
+	close(ended)
+	if stopErr := <-stopped; stopErr != nil && !errors.Is(stopErr, context.DeadlineExceeded) {
 		err = errors.Join(err, fmt.Errorf("stop jobs: %w", stopErr))
 	}
 	return err

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,7 +16,8 @@ import (
 // goes to the running process whose turn it is, unchanged; when none runs, or the one that had the
 // request dies over it, the answer is 502.
 func balancer(p *processes, log *slog.Logger) http.Handler {
-	proxy := &httputil.ReverseProxy{
+	var proxy *httputil.ReverseProxy
+	proxy = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: p.next()})
 			r.Out.Host = r.In.Host
@@ -34,6 +36,12 @@ func balancer(p *processes, log *slog.Logger) http.Handler {
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				return // the client went away
+			}
+			// A process that has just begun to stop listens no more. Nothing was sent to it: another one is asked.
+			var dial *net.OpError
+			if tries, _ := r.Context().Value(tried{}).(int); errors.As(err, &dial) && dial.Op == "dial" && tries < len(p.all) && len(p.ready()) > 0 {
+				proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tried{}, tries+1)))
+				return
 			}
 			log.Info("no process of the app answered", "method", r.Method, "err", err)
 			badGateway(w)
@@ -57,6 +65,9 @@ func balancer(p *processes, log *slog.Logger) http.Handler {
 		proxy.ServeHTTP(w, r)
 	})
 }
+
+// tried is the key under which a request knows how often it was tried in vain.
+type tried struct{}
 
 func badGateway(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,9 @@ func TestWithTheRealProgram(t *testing.T) {
 		"WhatIsRefusedWritesNothing":                  whatIsRefusedWritesNothing,
 		"AShopComesAndGoesAndComesBack":               aShopComesAndGoesAndComesBack,
 		"AStopIsHeardAtBothEnds":                      aStopIsHeardAtBothEnds,
+		"KilledAtRandomUnderLoad":                     killedAtRandomUnderLoad,
+		"TheDatabaseIsLostForAWhile":                  theDatabaseIsLostForAWhile,
+		"StoppedUnderLoadNothingFails":                stoppedUnderLoadNothingFails,
 		"OneContactOneRestockAndALateRead":            oneContactOneRestockAndALateRead,
 		"ReserveBeforeTelling":                        reserveBeforeTelling,
 		"ARestockBoughtDownToThreeTellsThree":         aRestockBoughtDownToThreeTellsThree,
@@ -82,8 +86,22 @@ func (l *said) String() string {
 
 func newScene(t *testing.T, binary string, apps int) *scene {
 	t.Helper()
+	return newSceneOn(t, binary, apps, dbtest.EmptyURL(t))
+}
+
+// newSceneOn plays on the database at a URL, or, for "", on a PostgreSQL of its own that can be lost.
+func newSceneOn(t *testing.T, binary string, apps int, database string) *scene {
+	t.Helper()
 	log := &said{}
-	s, err := Start(t.Context(), Options{Binary: binary, Apps: apps, DatabaseURL: dbtest.EmptyURL(t), DataDir: t.TempDir(), AppLog: log})
+	data, err := os.MkdirTemp("", "holdfast-scene-") // not TempDir, which the user who runs PostgreSQL cannot enter
+	if err == nil {
+		err = os.Chmod(data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(data) })
+	s, err := Start(t.Context(), Options{Binary: binary, Apps: apps, DatabaseURL: database, DataDir: data, AppLog: log})
 	if err != nil {
 		t.Fatal(err)
 	}
