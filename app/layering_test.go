@@ -34,6 +34,7 @@ var rooms = map[string][]string{
 
 	// What is not the program.
 	"app/db/dbtest":          {"app/db", "app/db/embedded", "migrations"},
+	"app/browsertest":        {},
 	"app/simkit":             {},
 	"app/shopify/shopifysim": {"app/simkit", "app/shopify"},
 	"app/notify/inbox":       {"app/simkit"},
@@ -147,7 +148,7 @@ func eachImportsOnlyWhatItsRoomMay(t *testing.T, all []pkg) {
 }
 
 func theSimulatorsAreUnknownToTheProgram(t *testing.T, all []pkg) {
-	not := []string{"app/simkit", "app/shopify/shopifysim", "app/notify/inbox", "app/notify/twiliosim", "app/notify/smtpsim", "app/db/dbtest"}
+	not := []string{"app/simkit", "app/shopify/shopifysim", "app/notify/inbox", "app/notify/twiliosim", "app/notify/smtpsim", "app/db/dbtest", "app/browsertest"}
 	for _, p := range all {
 		if room := roomOf(p.ImportPath); slices.Contains(not, room) || room == "cmd/demo" || room == "cmd/bench" {
 			continue

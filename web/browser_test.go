@@ -1,20 +1,18 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/golang-jwt/jwt/v5"
 
+	"holdfast/app/browsertest"
 	"holdfast/app/waitlist"
 )
 
@@ -34,86 +32,7 @@ const stubAppBridge = `(() => {
   };
 })();`
 
-// newBrowser starts a Chromium for the tabs of a test.
-func newBrowser(t *testing.T) context.Context {
-	t.Helper()
-	// A page is loaded when its picture is, and the picture's host may be out of reach: fail that at once.
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.DisableGPU,
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"))
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium refuses to run as root with it
-	}
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(stop)
-	browser, stop := chromedp.NewContext(allocator)
-	t.Cleanup(stop)
-	if err := chromedp.Do(browser); err != nil {
-		t.Fatalf("the browser tests need Chromium: apt-get install -y chromium (Debian), brew install --cask chromium (macOS): %v", err)
-	}
-	return browser
-}
-
-// frame is a page, or a frame of another site in one.
-type frame struct {
-	t   *testing.T
-	ctx context.Context
-}
-
-// open attaches to a tab, or to the frame that an option names. The first call has no timeout: its
-// context is that of the tab for as long as it lives.
-func open(t *testing.T, browser context.Context, options ...chromedp.ContextOption) frame {
-	t.Helper()
-	ctx, stop := chromedp.NewContext(browser, options...)
-	t.Cleanup(stop)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return frame{t, ctx}
-}
-
-func (f frame) do(steps ...chromedp.Action[chromedp.Void]) {
-	f.t.Helper()
-	ctx, stop := context.WithTimeout(f.ctx, 30*time.Second)
-	defer stop()
-	if err := chromedp.Do(ctx, steps...); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f frame) eval(script string) string {
-	f.t.Helper()
-	ctx, stop := context.WithTimeout(f.ctx, 30*time.Second)
-	defer stop()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[string](script))
-	if err != nil {
-		f.t.Fatalf("%s: %v", script, err)
-	}
-	return v
-}
-
-// until waits for a condition of the page, through reloads: each ends the wait that it meets, and the
-// next one begins.
-func (f frame) until(condition string) {
-	f.t.Helper()
-	ctx, stop := context.WithTimeout(f.ctx, 20*time.Second)
-	defer stop()
-	for {
-		_, err := chromedp.Run(ctx, chromedp.Poll[bool]("document.body && ("+condition+")", chromedp.WithPollingTimeout(20*time.Second)))
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			f.t.Fatalf("never true: %s: %v; the page says: %s", condition, err, f.eval(`location.href + " " + document.body?.innerText`))
-		}
-	}
-}
-
-func (f frame) says(text string) {
-	f.t.Helper()
-	f.until(`document.body.innerText.includes("` + text + `")`)
-}
-
-// serve runs the pages on a loopback server whose address is their public one.
+// serve runs the pages on a loopback server whose address is their public one. Items have a picture there.
 func serve(t *testing.T, f *fake, appBridge string, wrap func(http.Handler) http.Handler) string {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
@@ -124,7 +43,16 @@ func serve(t *testing.T, f *fake, appBridge string, wrap func(http.Handler) http
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv.Config.Handler = wrap(h)
+	pages := wrap(h)
+	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/picture.svg" {
+			pages.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "image/svg+xml")
+		fmt.Fprint(w, `<svg xmlns="http://www.w3.org/2000/svg" width="900" height="600"><circle cx="450" cy="300" r="250" fill="#964"/></svg>`)
+	})
+	f.picture = c.URL.String() + "/picture.svg"
 	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv.URL
@@ -135,17 +63,20 @@ func asIs(h http.Handler) http.Handler { return h }
 // TestInARealBrowser shares one Chromium, whose start is what takes long.
 func TestInARealBrowser(t *testing.T) {
 	t.Parallel()
-	browser := newBrowser(t)
-	for name, test := range map[string]func(*testing.T, context.Context){
+	browser := browsertest.Start(t)
+	for name, test := range map[string]func(*testing.T, *browsertest.Browser){
 		"InsideTheAdminEveryClickAndFormCarriesAToken": insideTheAdmin,
 		"TheReservePageFollowsItsHoldByItself":         reservePageFollows,
 		"NoPageScrollsSideways":                        noSidewaysScroll,
+		"EveryoneCanUseEveryShoppersPage":              shopperPagesAreSound,
+		"AShoppersPageIsLightAndLoadsNothingElse":      shopperPagesAreLight,
+		"AShopperNeedsNoScript":                        withoutScripts,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, browser) })
 	}
 }
 
-func insideTheAdmin(t *testing.T, browser context.Context) {
+func insideTheAdmin(t *testing.T, browser *browsertest.Browser) {
 	f := &fake{rows: 2}
 	var tokens atomic.Int32
 	mux := http.NewServeMux()
@@ -175,63 +106,55 @@ func insideTheAdmin(t *testing.T, browser context.Context) {
 	})
 	mux.HandleFunc("/admin", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprintf(w, `<iframe width=900 height=700 src="%s/holds?embedded=1&hmac=x&timestamp=1"></iframe>`, app)
+		fmt.Fprintf(w, `<link rel=icon href=data:,><iframe width=900 height=700 src="%s/holds?embedded=1&hmac=x&timestamp=1"></iframe>`, app)
 	})
 
-	admin := open(t, browser)
-	admin.do(chromedp.Navigate(simURL + "/admin"))
-	targets, err := chromedp.Targets(admin.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var in frame
-	for _, target := range targets {
-		if target.Type == "iframe" && strings.HasPrefix(target.URL, app) {
-			in = open(t, admin.ctx, chromedp.WithTargetID(target.TargetID))
-		}
-	}
-	if in.ctx == nil {
-		t.Fatalf("the app is not in the frame: %v", targets)
-	}
+	admin := browser.Tab(t, browsertest.Desk)
+	admin.Open(simURL + "/admin")
+	in := admin.Frame(app)
+	in.Expect("401|422") // every other token has run out, and one form is filled in wrongly
 
-	in.says("Draft order") // the shell has become the page
-	in.until(`location.search === "?embedded=1"`)
-	in.do(chromedp.Click(chromedp.CSS(`.tabs a[href="/settings"]`)))
-	in.says("A unit is held for")
-	in.do(chromedp.SetValue(chromedp.CSS("#hold_minutes"), "soon"), chromedp.Click(chromedp.CSS("button.primary")))
-	in.says("Nothing was saved: 1 value needs a look")
-	if typed := in.eval(`document.querySelector("#hold_minutes").value`); typed != "soon" || len(f.done()) != 0 {
+	in.Says("Draft order") // the shell has become the page
+	in.Until(`location.search === "?embedded=1"`)
+	in.Click(`.tabs a[href="/settings"]`)
+	in.Says("A unit is held for")
+	in.Set("#hold_minutes", "soon")
+	in.Click("button.primary")
+	in.Says("Nothing was saved: 1 value needs a look")
+	if typed := browsertest.Eval[string](in, `document.querySelector("#hold_minutes").value`); typed != "soon" || len(f.done()) != 0 {
 		t.Errorf("the form shows %q; done: %v", typed, f.done())
 	}
-	in.do(chromedp.SetValue(chromedp.CSS("#hold_minutes"), "20"), chromedp.Click(chromedp.CSS("button.primary")))
-	in.says("Settings saved.")
+	in.Set("#hold_minutes", "20")
+	in.Click("button.primary")
+	in.Says("Settings saved.")
 	if got := f.done(); len(got) != 1 || f.set.HoldMinutes != 20 {
 		t.Errorf("done: %v, %+v", got, f.set)
 	}
-	in.do(chromedp.Click(chromedp.CSS(`.tabs a[href="/holds"]`)))
-	in.says("Draft order")
-	in.do(chromedp.Click(chromedp.CSS(".confirm > summary")), chromedp.Click(chromedp.CSS(".confirm[open] button")))
-	in.says("The unit is being released")
+	in.Click(`.tabs a[href="/holds"]`)
+	in.Says("Draft order")
+	in.Click(".confirm > summary")
+	in.Click(".confirm[open] button")
+	in.Says("The unit is being released")
 	if got := f.done(); len(got) != 2 || got[1] != "release 89" {
 		t.Errorf("done: %v", got)
 	}
-	in.eval(`location.reload(), ""`) // no token in the address: the shell again, and then the page
-	in.says("Draft order")
+	browsertest.Eval[string](in, `location.reload(), ""`) // no token in the address: the shell again, and then the page
+	in.Says("Draft order")
 	if n := refused.Load(); n == 0 {
 		t.Error("no token had run out: nothing was tried again")
 	}
 }
 
-func reservePageFollows(t *testing.T, browser context.Context) {
+func reservePageFollows(t *testing.T, browser *browsertest.Browser) {
 	f := &fake{state: "securing"}
 	app := serve(t, f, "", asIs)
-	page := open(t, browser)
-	page.do(chromedp.Navigate(app + "/r/" + goodToken))
-	page.says("Reserving it now")
+	page := browser.Tab(t, browsertest.Desk)
+	page.Open(app + "/r/" + goodToken)
+	page.Says("Reserving it now")
 	f.setState("held")
-	page.says("Held for you until")
-	page.until(`document.querySelector(".countdown").textContent !== "15:00"`) // it is alive
-	if text := page.eval(`document.querySelector("time").textContent`); strings.Contains(text, "UTC") {
+	page.Says("Held for you until")
+	page.Until(`document.querySelector(".countdown").textContent !== "15:00"`) // it is alive
+	if text := browsertest.Eval[string](page, `document.querySelector("time").textContent`); strings.Contains(text, "UTC") {
 		t.Errorf("the time is not in the reader's zone: %s", text)
 	}
 	if got := f.done(); len(got) != 0 {
@@ -239,7 +162,7 @@ func reservePageFollows(t *testing.T, browser context.Context) {
 	}
 }
 
-func noSidewaysScroll(t *testing.T, browser context.Context) {
+func noSidewaysScroll(t *testing.T, browser *browsertest.Browser) {
 	f := &fake{state: waitlist.Holding, rows: 5, asked: ptr(5000), notes: []waitlist.Note{{ID: 1, Kind: "short", Detail: strings.Repeat("unbroken", 20), CreatedAt: testNow}}}
 	signedIn := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,13 +175,13 @@ func noSidewaysScroll(t *testing.T, browser context.Context) {
 	nothing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Type", "text/javascript") }))
 	t.Cleanup(nothing.Close)
 	app := serve(t, f, nothing.URL+"/app-bridge.js", signedIn)
-	page := open(t, browser)
-	for _, width := range []int64{390, 1280} {
-		page.do(chromedp.EmulateViewport(width, 844))
+	page := browser.Tab(t, browsertest.Desk)
+	for _, size := range []browsertest.Size{browsertest.Phone, browsertest.Desk} {
+		page.Resize(size)
 		for _, path := range append([]string{"/r/" + goodToken, "/q/" + goodToken, "/u/" + goodToken, "/privacy"}, adminPages...) {
-			page.do(chromedp.Navigate(app + path))
-			if wide := page.eval(`document.documentElement.scrollWidth > innerWidth ? document.documentElement.scrollWidth + " px" : ""`); wide != "" {
-				t.Errorf("%s at %d px is %s wide", path, width, wide)
+			page.Open(app + path)
+			if wide := browsertest.Eval[string](page, `document.documentElement.scrollWidth > innerWidth ? document.documentElement.scrollWidth + " px" : ""`); wide != "" {
+				t.Errorf("%s at %d px is %s wide", path, size.Width, wide)
 			}
 		}
 	}

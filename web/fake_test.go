@@ -52,7 +52,9 @@ type fake struct {
 
 	joined   waitlist.Joined
 	waitable waitlist.Waitability
-	rows     int // in every list
+	picture  string // address of the item's picture; empty = one that no test loads
+	name     string // of the shop, the product and the variant; empty = those of testItem
+	rows     int    // in every list
 	notes    []waitlist.Note
 	asked    *int
 	after    int64
@@ -86,10 +88,23 @@ func (f *fake) setState(state string) {
 var testItem = waitlist.Item{VariantID: 41, ProductTitle: "Oak chair", VariantTitle: "Natural", ImageURL: "https://cdn.shopify.com/chair.jpg",
 	Price: "129.0", Currency: "EUR", URL: "https://chairs.myshopify.com/products/oak-chair?variant=41"}
 
+// item is what is waited for, and the name of its shop.
+func (f *fake) item() (waitlist.Item, string) {
+	item, shop := testItem, "Chairs & Co"
+	if f.picture != "" {
+		item.ImageURL = f.picture
+	}
+	if f.name != "" {
+		item.ProductTitle, item.VariantTitle, shop = f.name, f.name, f.name
+	}
+	return item, shop
+}
+
 func (f *fake) offer() waitlist.Offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := waitlist.Offer{ShopID: 1, ShopName: "Chairs & Co", Item: testItem, State: f.state, HoldMinutes: 15, Now: testNow, PlaceToken: goodToken}
+	item, shop := f.item()
+	o := waitlist.Offer{ShopID: 1, ShopName: shop, Item: item, State: f.state, HoldMinutes: 15, Now: testNow, PlaceToken: goodToken}
 	switch f.state {
 	case "open", "reserved":
 		o.State, o.Reserved = "open", f.state == "reserved"
@@ -133,7 +148,8 @@ func (f *fake) Pass(_ context.Context, token string) (waitlist.Offer, error) {
 	return f.offer(), f.token(token)
 }
 func (f *fake) Place(_ context.Context, token string) (waitlist.MyPlace, error) {
-	p := waitlist.MyPlace{ShopID: 1, ShopName: "Chairs & Co", Item: testItem, State: f.state, Place: 3}
+	item, shop := f.item()
+	p := waitlist.MyPlace{ShopID: 1, ShopName: shop, Item: item, State: f.state, Place: 3}
 	if f.state == waitlist.Offered || f.state == waitlist.Holding {
 		p.Place, p.Reserve = 0, goodToken
 	}
@@ -144,7 +160,8 @@ func (f *fake) Leave(_ context.Context, token string) error {
 	return f.token(token)
 }
 func (f *fake) Contact(_ context.Context, token string) (waitlist.Optout, error) {
-	return waitlist.Optout{ShopID: 1, ShopName: "Chairs & Co", Channel: waitlist.Email, Contact: "a••@example.com", Unsubscribed: f.state == "unsubscribed"}, f.token(token)
+	_, shop := f.item()
+	return waitlist.Optout{ShopID: 1, ShopName: shop, Channel: waitlist.Email, Contact: "a••@example.com", Unsubscribed: f.state == "unsubscribed"}, f.token(token)
 }
 func (f *fake) Unsubscribe(_ context.Context, token string) error {
 	f.act("unsubscribe")
