@@ -68,7 +68,8 @@ func (s *Store) InstallGrant(ctx context.Context, p Profile, g Grant, now time.T
 		token, refresh, expires := s.seal(id, g)
 		if _, err := tx.Exec(ctx, `
 			UPDATE shops SET state = 'installed', trouble = NULL, sealed_token = $2, sealed_refresh = $3, token_expires_at = $4,
-			       refreshing_until = NULL, token_refused_at = NULL, scopes = $5, scopes_at = $6, installed_at = $6, reconcile_at = '-infinity', reconciled_at = NULL
+			       refreshing_until = NULL, token_refused_at = NULL, scopes = $5, scopes_at = $6, installed_at = $6, reconcile_at = '-infinity', reconciled_at = NULL,
+			       reconciling_since = NULL, reconcile_cursor = ''
 			WHERE id = $1`, id, token, refresh, expires, g.Scopes, now); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type store struct {
 	hooks map[string][]func() error // per call: run after its answer is computed, before it is given
 	hide  map[int64]bool            // drafts that the index does not show yet
 	since []time.Time               // from when on drafts were listed
+	after []string                  // behind which cursors
+	page  int                       // drafts that one listing has; 0 = all
 	place int64                     // where drafts reserve
 	reads func(stock int64)         // if set, told what each read of the first variant answers
 }
@@ -210,18 +213,23 @@ func (s *store) FindDrafts(_ context.Context, _, holdID int64) ([]waitlist.Draft
 	return found, s.done("FindDrafts")
 }
 
-func (s *store) ListDrafts(_ context.Context, _ int64, since time.Time, _ string) ([]waitlist.Draft, string, error) {
+func (s *store) ListDrafts(_ context.Context, _ int64, since time.Time, after string) ([]waitlist.Draft, string, error) {
 	s.mu.Lock()
-	s.since = append(s.since, since)
+	s.since, s.after = append(s.since, since), append(s.after, after)
 	var found []waitlist.Draft
 	for _, d := range s.drafts {
-		if !s.hide[d.ID] {
+		if !s.hide[d.ID] && (after == "" || strconv.FormatInt(d.ID, 10) > after) {
 			found = append(found, d.Draft)
 		}
 	}
 	s.mu.Unlock()
 	slices.SortFunc(found, func(a, b waitlist.Draft) int { return int(a.ID - b.ID) })
-	return found, "", s.done("ListDrafts")
+	next := ""
+	if s.page > 0 && len(found) > s.page {
+		found = found[:s.page]
+		next = strconv.FormatInt(found[s.page-1].ID, 10)
+	}
+	return found, next, s.done("ListDrafts")
 }
 
 func (s *store) Profile(context.Context, int64) (shop.Profile, error) {

@@ -653,51 +653,66 @@ func (s *Service) paidLate(ctx context.Context, tx pgx.Tx, shopID, holdID int64,
 //
 // What changed since the last complete reconcile began is listed, and a day's worth of what the index may
 // have hidden from it; after an installation everything, so that what an earlier one left is found. Deleted
-// drafts are in no list: those of active holds are read one by one.
+// drafts are in no list: those of active holds that were not listed are read one by one. A reconcile that
+// must wait for Shopify returns that, and the next call goes on where it was: one that began again each time
+// would spend the points it waited for on the same first page for ever.
 //
 // It also looks whether Shopify still reserves where stock is watched (checkDefault).
 func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
 	if err := s.checkDefault(ctx, shopID); err != nil {
 		return fmt.Errorf("reconcile: %w", s.shopifyTrouble(ctx, shopID, err))
 	}
-	began := s.now()
-	var since time.Time
+	var began time.Time
 	var reconciled *time.Time
-	if err := s.db.QueryRow(ctx, `SELECT reconciled_at FROM shops WHERE id = $1`, shopID).Scan(&reconciled); err != nil {
+	var cursor string
+	if err := s.db.QueryRow(ctx, `UPDATE shops SET reconciling_since = coalesce(reconciling_since, $2) WHERE id = $1 RETURNING reconciling_since, reconciled_at, reconcile_cursor`, shopID, s.now()).
+		Scan(&began, &reconciled, &cursor); err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
+	var since time.Time
 	if reconciled != nil {
 		since = reconciled.Add(-indexPatience)
 	}
-	seen := map[int64]bool{}
-	for after := ""; ; {
-		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, since, after)
+	for more := true; more; {
+		drafts, next, err := s.shopify.ListDrafts(ctx, shopID, since, cursor)
 		if err != nil {
-			return fmt.Errorf("reconcile: %w", s.shopifyTrouble(ctx, shopID, err))
+			err = s.shopifyTrouble(ctx, shopID, err)
+			if !uncalled(err) { // perhaps for the cursor
+				_, reset := s.db.Exec(ctx, `UPDATE shops SET reconcile_cursor = '' WHERE id = $1 AND reconciling_since = $2`, shopID, began)
+				err = errors.Join(err, reset)
+			}
+			return fmt.Errorf("reconcile: %w", err)
 		}
-		for _, d := range drafts {
-			seen[d.ID] = true
+		there := make([]int64, len(drafts))
+		for i, d := range drafts {
+			there[i] = d.ID
 			if err := s.reconcileDraft(ctx, shopID, d); err != nil {
 				return fmt.Errorf("reconcile draft %d: %w", d.ID, s.shopifyTrouble(ctx, shopID, err))
 			}
 		}
-		if next == "" {
-			break
+		if more = next != ""; more {
+			cursor = next
 		}
-		after = next
+		// Not when the shop was installed again meanwhile, or when another run is through: then this one is over.
+		tag, err := s.db.Exec(ctx, `
+			WITH seen AS (UPDATE holds SET draft_seen_at = $2 WHERE shop_id = $1 AND draft_id = ANY ($4))
+			UPDATE shops SET reconcile_cursor = $3 WHERE id = $1 AND reconciling_since = $2`, shopID, began, cursor, there)
+		if err != nil {
+			return fmt.Errorf("reconcile: %w", err)
+		}
+		if tag.RowsAffected() == 0 {
+			return nil
+		}
 	}
 	if err := s.shopifyAnswers(ctx, shopID); err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
-	rows, _ := s.db.Query(ctx, `SELECT draft_id FROM holds WHERE shop_id = $1 AND state = 'active' ORDER BY id`, shopID)
-	active, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	rows, _ := s.db.Query(ctx, `SELECT draft_id FROM holds WHERE shop_id = $1 AND state = 'active' AND draft_seen_at IS DISTINCT FROM $2 ORDER BY id`, shopID, began)
+	unseen, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
-	for _, draft := range active {
-		if seen[draft] {
-			continue
-		}
+	for _, draft := range unseen {
 		// The index behind the listing may lag: only a read by id says that a draft is gone.
 		d, there, err := s.shopify.ReadDraft(ctx, shopID, draft)
 		if err == nil && there {
@@ -705,12 +720,14 @@ func (s *Service) Reconcile(ctx context.Context, shopID int64) error {
 		} else if err == nil {
 			err = s.draftGone(ctx, shopID, draft)
 		}
+		if err == nil {
+			_, err = s.db.Exec(ctx, `UPDATE holds SET draft_seen_at = $3 WHERE shop_id = $1 AND draft_id = $2`, shopID, draft, began)
+		}
 		if err != nil {
 			return fmt.Errorf("reconcile draft %d: %w", draft, s.shopifyTrouble(ctx, shopID, err))
 		}
 	}
-	// Not when the shop was installed again meanwhile: then everything is to be listed.
-	_, err = s.db.Exec(ctx, `UPDATE shops SET reconciled_at = $2 WHERE id = $1 AND reconciled_at IS NOT DISTINCT FROM $3 AND installed_at <= $2`, shopID, began, reconciled)
+	_, err = s.db.Exec(ctx, `UPDATE shops SET reconciled_at = $2, reconciling_since = NULL, reconcile_cursor = '' WHERE id = $1 AND reconciling_since = $2`, shopID, began)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}

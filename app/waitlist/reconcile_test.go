@@ -3,6 +3,7 @@ package waitlist_test
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -31,6 +32,57 @@ func TestAReconcileListsWhatMayHaveChanged(t *testing.T) {
 	w.must(w.list.Reconcile(t.Context(), w.shop))
 	if want := []time.Time{{}, first.Add(-24 * time.Hour), first.Add(-24 * time.Hour), {}}; !slices.EqualFunc(w.store.since, want, time.Time.Equal) {
 		t.Fatalf("listed since %v, want %v", w.store.since, want)
+	}
+}
+
+// A shop's points pay for one page of its drafts at a time: what was waited for is spent on the next page, not
+// on the first one again. Of what is in no list, what was read is not read again either.
+func TestAReconcileThatWaitsGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.join("ana", "ben", "cem", "dea", "eva", "fay", "gus")
+	w.stock(7)
+	for _, name := range []string{"ana", "ben", "cem", "dea", "eva", "fay", "gus"} {
+		w.press(name)
+	}
+	w.run()
+	drafts := w.store.open()
+	if len(drafts) != 7 {
+		t.Fatalf("%d drafts", len(drafts))
+	}
+	w.store.hide[drafts[5].ID], w.store.hide[drafts[6].ID] = true, true
+	w.store.page = 2
+	w.store.after, w.store.calls = nil, map[string]int{}
+	for tries, done := 0, false; !done; tries++ {
+		w.store.hooks = map[string][]func() error{}
+		for _, op := range []string{"ListDrafts", "ReadDraft"} { // one of each is paid for
+			w.store.then(op, func() error { return nil })
+			w.store.then(op, func() error { return &waitlist.Throttled{After: time.Second} })
+		}
+		err := w.list.Reconcile(t.Context(), w.shop)
+		var throttled *waitlist.Throttled
+		if done = err == nil; !done && (tries == 5 || !errors.As(err, &throttled)) {
+			t.Fatalf("try %d, listed after %q, %d read: %v", tries, w.store.after, w.store.calls["ReadDraft"], err)
+		}
+	}
+	second, last := strconv.FormatInt(drafts[1].ID, 10), strconv.FormatInt(drafts[3].ID, 10)
+	if want := []string{"", second, second, last, last, last}; !slices.Equal(w.store.after, want) {
+		t.Errorf("listed after %q, want %q", w.store.after, want)
+	}
+	if n := w.store.calls["ReadDraft"]; n != 3 {
+		t.Errorf("%d reads of two drafts, one of which was put off once", n)
+	}
+
+	// A place in the list that Shopify does not know any more is given up.
+	w.store.hooks, w.store.after = map[string][]func() error{}, nil
+	w.store.then("ListDrafts", func() error { return nil })
+	w.store.then("ListDrafts", func() error { return errors.New("invalid cursor") })
+	if err := w.list.Reconcile(t.Context(), w.shop); err == nil {
+		t.Fatal("a listing that failed is no success")
+	}
+	w.must(w.list.Reconcile(t.Context(), w.shop))
+	if want := []string{"", second, "", second, last}; !slices.Equal(w.store.after, want) {
+		t.Errorf("listed after %q, want %q", w.store.after, want)
 	}
 }
 

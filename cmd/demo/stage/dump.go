@@ -25,8 +25,9 @@ var unwritten = map[string][]string{
 	"demand":     nil,
 	// When a variant was last read, and which hint that read had seen, moves with the periodic re-read.
 	"variants": {"hint_seq", "seen_seq", "observed_at"},
-	// When the drafts are next listed moves with the periodic reconcile.
-	"shops": {"reconcile_at"},
+	// When the drafts are listed, and how far that is, moves with the periodic reconcile.
+	"shops": {"reconcile_at", "reconciled_at", "reconciling_since", "reconcile_cursor"},
+	"holds": {"draft_seen_at"},
 }
 
 // Dump returns, for each table of the app, the number of its rows and a digest of them. Two equal dumps
