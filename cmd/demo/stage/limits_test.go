@@ -79,6 +79,11 @@ func threeHundredPressesOnASmallPlan(t *testing.T, binary string) {
 	if n := s.count(`SELECT count(*) FROM (SELECT expires_at < lag(expires_at) OVER (ORDER BY id) - interval '5 seconds' AS early FROM holds) h WHERE early`); n != 0 {
 		t.Errorf("%d holds were secured before an older one", n)
 	}
+	// The drafts are listed next, page by page, from what the bucket has beside what is kept for holds.
+	_, err := s.s.db.Exec(t.Context(), `UPDATE shops SET reconcile_at = '-infinity'`)
+	s.must(err)
+	s.must(s.s.step(t.Context(), time.Second))
+	s.until(3*time.Minute, `SELECT count(*) FROM river_job WHERE kind = 'reconcile' AND state NOT IN ('completed', 'cancelled', 'discarded')`)
 	s.settle()
 }
 
