@@ -224,9 +224,6 @@ func (s *Sender) authenticate(client *smtp.Client) error {
 	return errors.New("neither PLAIN nor LOGIN is offered")
 }
 
-// senderPause is how long a shop's mails wait when the mail server refuses their sender.
-const senderPause = 10 * time.Minute
-
 // mailRefused says what a failure from MAIL on means.
 func mailRefused(step string, err error) *waitlist.SendError {
 	var reply *textproto.Error
@@ -241,10 +238,9 @@ func mailRefused(step string, err error) *waitlist.SendError {
 	switch {
 	case reply.Code < 500:
 		failed.Outcome, failed.After = waitlist.Retry, time.Minute // greylisting, a full mailbox: not in the next second
-	case step == "MAIL": // nothing was said of the recipient yet: it is the sender that is refused
-		failed.Outcome, failed.Sender, failed.After = waitlist.ShopFault, waitlist.SenderPaused, senderPause
-	case strings.HasPrefix(status, "5.7."), status == "5.1.7", status == "5.1.8": // policy, and bad sender's address (RFC 3463)
-		failed.Sender = waitlist.SenderTold
+	case strings.HasPrefix(status, "5.7."), status == "5.1.7", status == "5.1.8", // policy, and bad sender's address (RFC 3463)
+		step == "MAIL" && strings.HasPrefix(status, "5.1."):
+		failed.Outcome = waitlist.ShopFault
 	case strings.HasPrefix(status, "5.1."):
 		failed.Outcome = waitlist.DeadAddr
 	}

@@ -2,4 +2,7 @@
 
 package waitlist_test
 
-const histories = 2000
+const (
+	histories = 2000
+	rarest    = 0.05
+)

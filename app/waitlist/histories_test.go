@@ -2,5 +2,9 @@
 
 package waitlist_test
 
-// histories is how many random histories are told; make proof tells more.
-const histories = 50
+// histories is how many random histories are told, and rarest the share of the steps that each act must have.
+// Make proof tells more, of which more can be asked.
+const (
+	histories = 50
+	rarest    = 0.03
+)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(histories), "rapid.steps": "50", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": strconv.Itoa(histories), "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			println(err.Error())
 			os.Exit(2)

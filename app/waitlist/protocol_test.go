@@ -693,7 +693,8 @@ func TestATextOfUnknownOutcomeIsLookedForBeforeItIsSentAgain(t *testing.T) {
 	w.wantTold("ben")
 	w.run()
 	w.wantTold("ben") // not yet: the provider's list may lag
-	w.pass(61 * time.Second)
+	w.move(61 * time.Second)
+	w.run()
 	w.wantTold("ben", "ana")
 	w.wantState("ana", waitlist.Offered)
 }
@@ -705,7 +706,7 @@ func TestDeliveryReportsOnlyMoveAMessageForward(t *testing.T) {
 	w.stock(1)
 	id := w.one(`SELECT id FROM messages`)
 	report := func(status string, outcome waitlist.Outcome) {
-		w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: fmt.Sprintf("provider-%d", id), Status: status, Failure: waitlist.SendError{Outcome: outcome}}))
+		w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: fmt.Sprintf("provider-%d", id), Status: status, Outcome: outcome}))
 	}
 	report("delivered", "")
 	report("accepted", "")
@@ -713,7 +714,7 @@ func TestDeliveryReportsOnlyMoveAMessageForward(t *testing.T) {
 	if s := w.text(`SELECT state FROM messages`); s != "delivered" {
 		t.Fatalf("the message is %s", s)
 	}
-	w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: "another", Status: "failed", Failure: waitlist.SendError{Outcome: waitlist.DeadAddr}}))
+	w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: "another", Status: "failed", Outcome: waitlist.DeadAddr}))
 	w.wantState("ana", waitlist.Offered)
 }
 

@@ -359,9 +359,16 @@ func (w *world) wantCounter(want string) {
 	}
 }
 
-// checkBooks recounts every restock from rows that are not the sums themselves, and looks at the promises
-// that hold in every committed state.
 func (w *world) checkBooks() {
+	w.t.Helper()
+	if err := w.books(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// books recounts every restock from rows that are not the sums themselves, and looks at the promises that
+// hold in every committed state. It returns what does not hold.
+func (w *world) books() error {
 	ctx := context.Background()
 	rows, _ := w.db.Query(ctx, `
 		SELECT r.id, r.units, r.available, r.live, r.sold, r.withdrawn,
@@ -380,7 +387,7 @@ func (w *world) checkBooks() {
 		return nil
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		return err
 	}
 	for what, sql := range map[string]string{
 		"an entry is offered without an open offer, or the other way round":                      `SELECT count(*) FROM entries e WHERE (e.state = 'offered') <> EXISTS (SELECT FROM offers o WHERE o.entry_id = e.id AND o.state = 'open' AND (NOT o.reserved OR e.state IN ('offered', 'waiting', 'holding')))`,
@@ -391,12 +398,13 @@ func (w *world) checkBooks() {
 	} {
 		var n int64
 		if err := w.db.QueryRow(ctx, sql).Scan(&n); err != nil {
-			w.t.Fatal(err)
+			return err
 		}
 		if n != 0 {
-			w.t.Fatalf("%s: %d times", what, n)
+			return fmt.Errorf("%s: %d times", what, n)
 		}
 	}
+	return nil
 }
 
 // dump is all rows of the tables that a shopper's act may touch.

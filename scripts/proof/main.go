@@ -9,7 +9,7 @@
 // A patch begins with its header, as comments, and goes on as `git diff` prints it:
 //
 //	# story: what happens without the rule
-//	# test: ./app/waitlist TestName
+//	# test: ./app/waitlist TestName [-flag=value ...]
 //
 // Run it in the root of the repository. It exits with 1 when anything is not as it must be.
 package main

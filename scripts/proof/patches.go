@@ -20,9 +20,10 @@ type patch struct {
 	tests []testName // each must fail
 }
 
-type testName struct{ pkg, name string }
+// testName is a test, and the flags that it is run with.
+type testName struct{ pkg, name, flags string }
 
-var testLine = regexp.MustCompile(`^(\./\S+) (Test\w+)$`)
+var testLine = regexp.MustCompile(`^(\./\S+) (Test\w+)((?: -\S+)*)$`)
 
 // readPatch reads the header of a patch.
 func readPatch(file string) (patch, error) {
@@ -42,9 +43,9 @@ func readPatch(file string) (patch, error) {
 		} else if s, ok := strings.CutPrefix(comment, "test:"); ok {
 			m := testLine.FindStringSubmatch(strings.TrimSpace(s))
 			if m == nil {
-				return patch{}, fmt.Errorf("%s: %q is not `# test: ./package TestName`", file, strings.TrimSpace(line))
+				return patch{}, fmt.Errorf("%s: %q is not `# test: ./package TestName [flags]`", file, strings.TrimSpace(line))
 			}
-			p.tests = append(p.tests, testName{m[1], m[2]})
+			p.tests = append(p.tests, testName{m[1], m[2], m[3]})
 		} else if p.story != "" && len(p.tests) == 0 {
 			p.story += " " + comment // the story goes on
 		}
@@ -88,7 +89,7 @@ func (r *report) runPatches(ctx context.Context, root, pattern string) error {
 		begun := time.Now()
 		x := result{name: filepath.Base(p.file), story: p.story}
 		for _, t := range p.tests {
-			x.test = strings.TrimSpace(x.test + " " + t.name)
+			x.test = strings.TrimSpace(x.test + " " + t.name + t.flags)
 			if _, ok := whole[t]; !ok {
 				if whole[t], err = runOne(ctx, dir, t); err != nil {
 					return err
@@ -148,7 +149,8 @@ func tryPatch(ctx context.Context, dir string, p patch) (wrong string, err error
 }
 
 func runOne(ctx context.Context, dir string, t testName) (outcome, error) {
-	events, err := goTest(ctx, dir, "-count=1", "-timeout", "3m", "-vet=off", "-run", "^"+t.name+"$", t.pkg)
+	args := append([]string{"-count=1", "-timeout", "10m", "-vet=off", "-run", "^" + t.name + "$", t.pkg}, strings.Fields(t.flags)...)
+	events, err := goTest(ctx, dir, args...)
 	if err != nil {
 		return "", err
 	}

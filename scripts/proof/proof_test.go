@@ -135,7 +135,7 @@ func TestAPatchWithoutAHeaderIsRefused(t *testing.T) {
 		"":                                "begins with",
 		"# story: of nothing":             "begins with",
 		"# test: ./rule TestOneIsTaken":   "begins with",
-		"# story: x\n# test: rule TestIt": "is not `# test: ./package TestName`",
+		"# story: x\n# test: rule TestIt": "is not `# test: ./package TestName [flags]`",
 	} {
 		root := repository(t, map[string]string{"x.patch": change(header, "if units < 0 {")})
 		r := report{log: io.Discard}

@@ -351,10 +351,6 @@ func (s *Stage) install(ctx context.Context, domain string) error {
 	if err := s.store.ConnectTwilio(ctx, installed.ID, set.twilio, set.twilioKey); err != nil {
 		return err
 	}
-	// Its messaging service is one that carriers let send a hundred texts a second.
-	if _, err := s.db.Exec(ctx, `INSERT INTO senders (shop_id, channel, per_second) VALUES ($1, 'sms', 100) ON CONFLICT (shop_id, channel) DO UPDATE SET per_second = 100`, installed.ID); err != nil {
-		return fmt.Errorf("seed %s: %w", domain, err)
-	}
 	// Nobody wants to wait for half a minute in a demo.
 	if _, err := s.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0 WHERE shop_id = $1`, installed.ID); err != nil {
 		return fmt.Errorf("seed %s: %w", domain, err)

@@ -570,23 +570,14 @@ func aKillAtANamedPointLosesNothing(t *testing.T, binary string) {
 				s.join(1)
 				s.join(2)
 				step("stock", func() { s.must(s.c.SetStock(t.Context(), FirstShop, oak, 1)) })
-				if point == "send" {
-					// Whether that mail left is not known to the program, and no mail server can be asked: it is
-					// sent once more, which its reader's program can tell by the Message-ID, and not a third time.
-					s.advance(2 * time.Minute)
-					s.advance(2 * time.Minute)
-					mails, err := s.c.Messages(t.Context(), person(1))
-					s.must(err)
-					if want := map[string]int{"crash_before": 1, "crash_after": 2}[mode]; len(mails) != want {
-						t.Fatalf("%d mails, want %d", len(mails), want)
-					}
-					for _, m := range mails {
-						if m.Headers["Message-Id"] != mails[0].Headers["Message-Id"] || !slices.Equal(m.Links, mails[0].Links) {
-							t.Errorf("the second mail is another one: %v, %v", m.Headers, m.Links)
-						}
-					}
+				told := s.told()
+				if len(told) == 0 && point == "send" {
+					// Whether that mail left is not known to the program, and it is not sent twice: its
+					// offer lapses, and the next in line is told.
+					s.advance(2 * time.Hour)
+					s.wantStates("waiting", "offered")
+					return
 				}
-				told := slices.Compact(s.told())
 				if !slices.Equal(told, []string{person(1)}) {
 					t.Fatalf("told: %v", told)
 				}
@@ -607,7 +598,7 @@ func aKillAtANamedPointLosesNothing(t *testing.T, binary string) {
 				})
 				s.wantReserve(1, "passed")
 				s.wantStates("waiting", "offered")
-				if told := slices.Compact(s.told()); !slices.Equal(told, []string{person(1), person(2)}) {
+				if told := s.told(); !slices.Equal(told, []string{person(1), person(2)}) {
 					t.Errorf("told: %v", told)
 				}
 				if n := s.openDrafts(); n != 0 {
