@@ -16,3 +16,5 @@ var killedAt = []string{"", "draft_create", "draft_delete"}
 var lostBy = []string{"drop_after_commit", "html_502", "timeout_after_commit"}
 
 var forms = []bool{false, true}
+
+const writes = 20

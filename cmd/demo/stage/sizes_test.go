@@ -21,3 +21,6 @@ var lostBy = []string{"drop_after_commit"}
 
 // forms are the values of reserve before telling with which a story about faults is told.
 var forms = []bool{true}
+
+// writes are the stocks that are written of each variant in the flood.
+const writes = 6

@@ -49,6 +49,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"AMerchantTouchesOurDrafts":                   aMerchantTouchesOurDrafts,
 		"BuyersAndCancelledOrders":                    buyersAndCancelledOrders,
 		"WhatRefusesAShopIsShownAndCounted":           whatRefusesAShopIsShownAndCounted,
+		"AFloodOfWebhooksFindsEveryRestockOnce":       aFloodOfWebhooksFindsEveryRestockOnce,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
