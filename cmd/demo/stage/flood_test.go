@@ -41,7 +41,7 @@ func aFloodOfWebhooksFindsEveryRestockOnce(t *testing.T, binary string) {
 			if got.Status != http.StatusServiceUnavailable { // a hundred unknown variants at once are more than the shop's points pay for
 				t.Fatalf("join for %s: %d %s", id, got.Status, got.Body)
 			}
-			s.must(s.s.step(t.Context(), time.Second))
+			s.must(s.s.step(t.Context(), 20*time.Second))
 		}
 		people = append(people, person(n))
 	}
@@ -102,7 +102,7 @@ func aFloodOfWebhooksFindsEveryRestockOnce(t *testing.T, binary string) {
 	if n := s.count(`SELECT count(*) FROM webhooks WHERE topic = 'inventory_levels/update'`); n != len(delivered) || twice < len(delivered)/5 {
 		t.Errorf("%d webhooks are stored, %d were delivered, %d of them twice", n, len(delivered), twice)
 	}
-	if reads := s.asked(FirstShop, "nodes"); reads > len(delivered)/2 {
-		t.Errorf("stock was read %d times for %d webhooks", reads, len(delivered))
+	if reads := s.asked(FirstShop, "nodes"); reads > 5*len(ids) {
+		t.Errorf("stock was read %d times for %d variants and %d webhooks", reads, len(ids), len(delivered))
 	}
 }
