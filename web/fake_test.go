@@ -172,7 +172,7 @@ func (f *fake) Receive(_ context.Context, _ int64, w waitlist.Webhook) (bool, er
 	return f.state != "repeated", f.act("receive")
 }
 func (f *fake) Delivered(_ context.Context, _ int64, d waitlist.Delivery) error {
-	return f.act("delivered " + d.ProviderID + " " + d.Status)
+	return f.act(strings.TrimSpace("delivered " + d.ProviderID + " " + d.Status + " " + d.To))
 }
 func (f *fake) InboundText(_ context.Context, _ int64, from, body, _ string) (string, error) {
 	return "stop", f.act("text " + from + " " + body)

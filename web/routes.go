@@ -41,7 +41,7 @@ func (s *server) routes() http.Handler {
 		r.Post("/webhooks/shopify", s.asJSON(s.shopifyWebhook)) // reads at most shopify.MaxWebhook
 		r.With(limitBody(64*kB)).Post("/webhooks/twilio/{key}/inbound", s.asJSON(s.inboundText))
 		r.With(limitBody(64*kB)).Post("/webhooks/twilio/{key}/status", s.asJSON(s.textStatus))
-		r.Post("/webhooks/email/{key}", s.asJSON(notBuilt("bounces and complaints from a mail provider")))
+		r.With(limitBody(512*kB)).Post("/webhooks/email/{key}", s.asJSON(s.mailReport))
 	})
 
 	r.Group(func(r chi.Router) { // the merchant, embedded in the Shopify admin: an ID token on every request

@@ -90,7 +90,7 @@ var (
 const AppBridge = "https://cdn.shopify.com/shopifycloud/app-bridge.js"
 
 // Config is what the public listener is made of. Every field is needed but TrustedHops,
-// AppBridgeURL and Webhook.
+// AppBridgeURL, EmailWebhookKey and Webhook.
 type Config struct {
 	Domain  Domain
 	Shops   Shops
@@ -107,6 +107,9 @@ type Config struct {
 	// AppBridgeURL is AppBridge in production, which "" means. A simulated admin serves its own stub;
 	// its origin may then frame the merchant's pages, too.
 	AppBridgeURL string
+	// EmailWebhookKey is the unguessable part of the address that the mail provider reports to; "" refuses
+	// every report.
+	EmailWebhookKey string
 	// Webhook, if not nil, is told of each webhook that has come. It may be called by several goroutines at
 	// once.
 	Webhook func(topic string, outcome WebhookOutcome)

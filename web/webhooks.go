@@ -1,8 +1,10 @@
 package web
 
 import (
+	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -128,6 +130,35 @@ func (s *server) textStatus(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// mailReport takes a report of Postmark's. Postmark signs nothing: whoever knows the key in the address is
+// it. The one key is the operator's, as the mail server is.
+func (s *server) mailReport(w http.ResponseWriter, r *http.Request) error {
+	key := chi.URLParam(r, "key")
+	if s.EmailWebhookKey == "" || subtle.ConstantTimeCompare([]byte(key), []byte(s.EmailWebhookKey)) != 1 {
+		why := "the key in its address is not that of EMAIL_WEBHOOK_KEY"
+		if s.EmailWebhookKey == "" {
+			why = "EMAIL_WEBHOOK_KEY is not set"
+		}
+		s.Log.WarnContext(r.Context(), "mail report refused", "request_id", requestID(r.Context()), "why", why)
+		return &fault{status: http.StatusForbidden, code: "bad_key", message: "This is not the address for reports on mails."}
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return badRequest("", "The body is too large, or could not be read to its end.")
+	}
+	report, ok, err := notify.ReadPostmark(body)
+	if err != nil {
+		return badRequest("", "The body is not a report of Postmark's.")
+	}
+	if ok {
+		if err := s.Domain.Delivered(r.Context(), report.ShopID, report.Delivery); err != nil {
+			return fmt.Errorf("mail report: %w", err)
+		}
+	}
+	w.WriteHeader(http.StatusOK) // Postmark takes nothing else for an answer
 	return nil
 }
 

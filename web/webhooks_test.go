@@ -98,6 +98,36 @@ func TestTwilioIsBelievedByItsSignatureOfThePublicAddress(t *testing.T) {
 	}
 }
 
+// Nothing signs what Postmark posts: the address is the secret.
+func TestAReportOnAMailIsBelievedAtItsOwnAddressAlone(t *testing.T) {
+	t.Parallel()
+	const bounce = `{"RecordType":"Bounce","Type":"HardBounce","Email":"ann@example.com","Metadata":{"holdfast":"1.7.1"}}`
+	for _, c := range []struct {
+		key, path, body string
+		status          int
+		act             string
+	}{
+		{"s3cret", "/webhooks/email/s3cret", bounce, 200, "delivered  failed ann@example.com"},
+		{"s3cret", "/webhooks/email/s3cret", `{"RecordType":"Open"}`, 200, ""},
+		{"s3cret", "/webhooks/email/s3cret", `nonsense`, 400, ""},
+		{"s3cret", "/webhooks/email/s3cret", strings.Repeat(" ", 600<<10), 400, ""},
+		{"s3cret", "/webhooks/email/s3cre", bounce, 403, ""},
+		{"s3cret", "/webhooks/email/S3cret", bounce, 403, ""},
+		{"", "/webhooks/email/s3cret", bounce, 403, ""},
+	} {
+		f := &fake{}
+		cfg := newConfig(t, f)
+		cfg.EmailWebhookKey = c.key
+		h, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := send(t, h, "POST", c.path, c.body); w.Code != c.status || strings.Join(f.done(), ",") != c.act {
+			t.Errorf("%s with key %q: %d %s, did %v", c.path, c.key, w.Code, w.Body, f.done())
+		}
+	}
+}
+
 func TestEveryWebhookIsCountedByWhatWasDone(t *testing.T) {
 	t.Parallel()
 	const body = `{"id":1}`

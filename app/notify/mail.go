@@ -123,6 +123,7 @@ func (s *Sender) composeMail(m waitlist.Outgoing) ([]byte, error) {
 	msg.SetDateWithValue(m.AttemptedAt)
 	msg.SetGenHeader("List-Unsubscribe", "<"+text.Unsubscribe+">")
 	msg.SetGenHeader("List-Unsubscribe-Post", "List-Unsubscribe=One-Click")
+	msg.SetGenHeader(metadata, metadataOf(m))
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834: no holiday notes, please
 	msg.SetBodyString(gomail.TypeTextPlain, text.plain())
 	msg.AddAlternativeString(gomail.TypeTextHTML, html)
@@ -224,6 +225,13 @@ func (s *Sender) authenticate(client *smtp.Client) error {
 	return errors.New("neither PLAIN nor LOGIN is offered")
 }
 
+const (
+	// senderPause is how long a shop's mails wait when the mail server refuses their sender.
+	senderPause = 10 * time.Minute
+	// softBouncePause is how long a mail waits that was taken and bounced for the time being.
+	softBouncePause = 5 * time.Minute
+)
+
 // mailRefused says what a failure from MAIL on means.
 func mailRefused(step string, err error) *waitlist.SendError {
 	var reply *textproto.Error
@@ -238,9 +246,10 @@ func mailRefused(step string, err error) *waitlist.SendError {
 	switch {
 	case reply.Code < 500:
 		failed.Outcome, failed.After = waitlist.Retry, time.Minute // greylisting, a full mailbox: not in the next second
-	case strings.HasPrefix(status, "5.7."), status == "5.1.7", status == "5.1.8", // policy, and bad sender's address (RFC 3463)
-		step == "MAIL" && strings.HasPrefix(status, "5.1."):
-		failed.Outcome = waitlist.ShopFault
+	case step == "MAIL": // nothing was said of the recipient yet: it is the sender that is refused
+		failed.Outcome, failed.Sender, failed.After = waitlist.ShopFault, waitlist.SenderPaused, senderPause
+	case strings.HasPrefix(status, "5.7."), status == "5.1.7", status == "5.1.8": // policy, and bad sender's address (RFC 3463)
+		failed.Sender = waitlist.SenderTold
 	case strings.HasPrefix(status, "5.1."):
 		failed.Outcome = waitlist.DeadAddr
 	}

@@ -64,7 +64,7 @@ func TestAMailSaysNothingAboutTheProgramThatWroteIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, m := w.wantAccepted(mailNotice())
-	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "List-Unsubscribe", "List-Unsubscribe-Post", "Message-Id", "Mime-Version", "Reply-To", "Subject", "To"}
+	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "List-Unsubscribe", "List-Unsubscribe-Post", "Message-Id", "Mime-Version", "Reply-To", "Subject", "To", "X-Pm-Metadata-Holdfast"}
 	var got []string
 	for name := range m.Headers {
 		got = append(got, name)
@@ -137,11 +137,11 @@ func TestARefusedMailIsJudgedByItsReply(t *testing.T) {
 		{"rcpt", 550, waitlist.DeadAddr, "550 5.1.1"},
 		{"rcpt", 553, waitlist.DeadAddr, "553 5.1.3"},
 		{"rcpt", 552, waitlist.GiveUp, "552 5.2.2"},
-		{"rcpt", 554, waitlist.ShopFault, "554 5.7.1"},
+		{"rcpt", 554, waitlist.GiveUp, "554 5.7.1"},
 		{"rcpt", 501, waitlist.GiveUp, "501 5.0.0"},
 		{"data", 451, waitlist.Retry, "451 4.3.0"},
 		{"data", 550, waitlist.DeadAddr, "550 5.1.1"},
-		{"data", 554, waitlist.ShopFault, "554 5.7.1"},
+		{"data", 554, waitlist.GiveUp, "554 5.7.1"},
 		{"data", 552, waitlist.GiveUp, "552 5.2.2"},
 	} {
 		w.fault(simkit.Fault{Target: "smtp", Op: c.op, Mode: "status", Code: c.code, Count: 1})

@@ -40,7 +40,7 @@ func (s *Sender) sendText(ctx context.Context, m waitlist.Outgoing) (string, *wa
 		SetSmartEncoded(true).
 		// A text that hangs in a queue until its offer is over is not to be delivered any more.
 		SetValidityPeriod(int(min(max(m.Window-time.Minute, time.Minute), maxValidity) / time.Second)).
-		SetStatusCallback(s.public + "/webhooks/twilio/" + url.PathEscape(key) + "/status?message=" + strconv.FormatInt(m.MessageID, 10))
+		SetStatusCallback(s.public + "/webhooks/twilio/" + url.PathEscape(key) + "/status?message=" + strconv.FormatInt(m.MessageID, 10) + "&attempt=" + strconv.Itoa(m.Attempt))
 	api, call := s.api(ctx, account)
 	message, err := api.CreateMessage(params)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Sender) findText(ctx context.Context, m waitlist.Outgoing) (sid string,
 func (s *Sender) account(ctx context.Context, shopID int64) (shop.Twilio, string, *waitlist.SendError) {
 	account, err := s.shops.Twilio(ctx, shopID)
 	if errors.Is(err, shop.ErrNotFound) || err == nil && !account.Complete() {
-		return account, "", &waitlist.SendError{Outcome: waitlist.ShopFault, Code: "not connected", Why: "texts cannot be sent: the shop's Twilio account is not connected"}
+		return account, "", &waitlist.SendError{Outcome: waitlist.ShopFault, Sender: waitlist.SenderOff, Code: "not connected", Why: "texts cannot be sent: the shop's Twilio account is not connected"}
 	}
 	var tenant shop.Shop
 	if err == nil {
@@ -163,7 +163,7 @@ func (c *call) verdict(err error) *waitlist.SendError {
 	}
 	switch {
 	case said && c.status == 0: // the library refused the credentials' form
-		return &waitlist.SendError{Outcome: waitlist.ShopFault, Code: strconv.Itoa(refusal.Code), Why: "Twilio's credentials are malformed: connect the account again"}
+		return &waitlist.SendError{Outcome: waitlist.ShopFault, Sender: waitlist.SenderOff, Code: strconv.Itoa(refusal.Code), Why: twilioErrors[21222].Why}
 	case !c.sent.Load():
 		return &waitlist.SendError{Outcome: waitlist.Retry, Code: "unreachable", Why: "Twilio could not be reached: " + oneLine(err.Error())}
 	case c.status == 0:
@@ -186,53 +186,4 @@ func (c *call) verdict(err error) *waitlist.SendError {
 		return &waitlist.SendError{Outcome: waitlist.GiveUp, Code: "HTTP " + strconv.Itoa(c.status), Why: "something between us and Twilio refused the text: HTTP " + strconv.Itoa(c.status)}
 	}
 	return twilioError(refusal.Code, refusal.Message)
-}
-
-// twilioError says what one of Twilio's error codes means, whether it came with the answer to a send or
-// with a later report (twilio.com/docs/api/errors). Twilio splits codes now and then: one that is not known
-// here gives up this message and blames nobody.
-func twilioError(code int, message string) *waitlist.SendError {
-	e := &waitlist.SendError{Outcome: waitlist.GiveUp, Code: strconv.Itoa(code)}
-	switch code {
-	case 21610, 63014:
-		e.Outcome, e.Why = waitlist.OptedOut, "the phone has opted out with Twilio"
-	case 30640:
-		e.Outcome, e.Why = waitlist.OptedOut, "the phone is on a list of people who must not be texted"
-	case 21211, 21265, 21614, 21635:
-		e.Outcome, e.Why = waitlist.DeadAddr, "the number cannot receive texts"
-	case 30005, 30006:
-		e.Outcome, e.Why = waitlist.DeadAddr, "the number is unknown, or a landline"
-	case 20429:
-		e.Outcome, e.Why, e.After = waitlist.Retry, "Twilio has too many requests of this account", time.Second
-	case 21611, 30001:
-		e.Outcome, e.Why, e.After = waitlist.Retry, "the sender's queue is full", 2*time.Minute
-	case 30022:
-		e.Outcome, e.Why, e.After = waitlist.Retry, "the carrier's rate for this sender is used up", 2*time.Minute
-	case 20003, 20404, 21222, 21224, 30002:
-		e.Outcome, e.Why = waitlist.ShopFault, "Twilio refuses the account's credentials or does not know its messaging service: connect the account again"
-	case 21408:
-		e.Outcome, e.Why = waitlist.ShopFault, "texts to this country are switched off in the Twilio account (geo permissions)"
-	case 21606, 21612, 21659, 21660, 21701, 21703, 21705:
-		e.Outcome, e.Why = waitlist.ShopFault, "the messaging service has no sender that can text this number"
-	case 21608, 30032, 30034:
-		e.Outcome, e.Why = waitlist.ShopFault, "the sender is not verified or registered for texts yet"
-	case 30007:
-		e.Outcome, e.Why = waitlist.ShopFault, "carriers filter the sender's texts as spam"
-	case 63038:
-		e.Outcome, e.Why = waitlist.ShopFault, "the Twilio account has sent all that it may send in a day"
-	case 30003:
-		e.Why = "the phone was off or out of reach"
-	case 30004:
-		e.Why = "the carrier or the phone blocks the sender"
-	case 30008:
-		e.Why = "it was not delivered, for a reason the carrier does not give"
-	case 30036:
-		e.Why = "it could not be delivered before the offer was over"
-	default:
-		e.Why = "Twilio error " + e.Code
-		if message = oneLine(message); message != "" {
-			e.Why += ": " + message
-		}
-	}
-	return e
 }

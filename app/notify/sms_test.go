@@ -3,6 +3,8 @@ package notify
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +33,7 @@ func TestTwilioReportsBackAboutOurMessage(t *testing.T) {
 	w := newWorld(t)
 	id, _ := w.wantAccepted(textNotice())
 	sent := w.report()
-	if sent.path != "/webhooks/twilio/"+shopKey+"/status" || !sent.ok || sent.delivery != (waitlist.Delivery{MessageID: 42, ProviderID: id, Status: "accepted"}) {
+	if sent.path != "/webhooks/twilio/"+shopKey+"/status" || !sent.ok || sent.delivery != (waitlist.Delivery{MessageID: 42, Attempt: 1, ProviderID: id, Status: "accepted"}) {
 		t.Errorf("sent: got %+v", sent)
 	}
 	for _, c := range []struct {
@@ -40,23 +42,15 @@ func TestTwilioReportsBackAboutOurMessage(t *testing.T) {
 		want   waitlist.Delivery
 	}{
 		{"delivered", 0, waitlist.Delivery{Status: "delivered"}},
-		{"undelivered", 30005, waitlist.Delivery{Status: "failed", Outcome: waitlist.DeadAddr, Code: "30005"}},
-		{"undelivered", 30003, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp, Code: "30003"}},
-		{"undelivered", 30007, waitlist.Delivery{Status: "failed", Outcome: waitlist.ShopFault, Code: "30007"}},
-		{"failed", 21610, waitlist.Delivery{Status: "failed", Outcome: waitlist.OptedOut, Code: "21610"}},
-		{"failed", 30001, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp, Code: "30001"}},
-		{"failed", 99999, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp, Code: "99999"}},
-		{"failed", 0, waitlist.Delivery{Status: "failed", Outcome: waitlist.GiveUp}},
+		{"undelivered", 30005, waitlist.Delivery{Status: "failed", Failure: *twilioError(30005, "")}},
+		{"failed", 99999, waitlist.Delivery{Status: "failed", Failure: *twilioError(99999, "")}},
+		{"failed", 0, waitlist.Delivery{Status: "failed", Failure: waitlist.SendError{Outcome: waitlist.GiveUp, Code: "failed", Why: "Twilio reports: failed"}}},
 	} {
 		if err := w.twilio.Report(t.Context(), id, c.status, c.code); err != nil {
 			t.Fatal(err)
 		}
 		got := w.report()
-		if (got.delivery.Status == "failed") != (got.delivery.Why != "") {
-			t.Errorf("%s %d: why %q", c.status, c.code, got.delivery.Why)
-		}
-		got.delivery.Why = ""
-		c.want.MessageID, c.want.ProviderID = 42, id
+		c.want.MessageID, c.want.Attempt, c.want.ProviderID = 42, 1, id
 		if !got.ok || got.delivery != c.want {
 			t.Errorf("%s %d: got %+v, want %+v", c.status, c.code, got.delivery, c.want)
 		}
@@ -85,19 +79,13 @@ func TestATextIsNotDeliveredAfterItsOfferIsOver(t *testing.T) {
 func TestARefusedTextIsJudgedByTwiliosCode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for code, want := range map[int]waitlist.Outcome{
-		21610: waitlist.OptedOut, 63014: waitlist.OptedOut, 30640: waitlist.OptedOut,
-		21211: waitlist.DeadAddr, 21265: waitlist.DeadAddr, 21614: waitlist.DeadAddr, 21635: waitlist.DeadAddr, 30005: waitlist.DeadAddr, 30006: waitlist.DeadAddr,
-		20429: waitlist.Retry, 21611: waitlist.Retry, 30001: waitlist.Retry, 30022: waitlist.Retry,
-		20003: waitlist.ShopFault, 20404: waitlist.ShopFault, 21408: waitlist.ShopFault, 21606: waitlist.ShopFault, 21608: waitlist.ShopFault, 21612: waitlist.ShopFault,
-		30007: waitlist.ShopFault, 30034: waitlist.ShopFault, 63038: waitlist.ShopFault,
-		20500: waitlist.Unknown, 20503: waitlist.Unknown,
-		21617: waitlist.GiveUp, 30450: waitlist.GiveUp, 99999: waitlist.GiveUp,
-	} {
+	codes := append(slices.Collect(maps.Keys(twilioErrors)), 21617, 99999) // two that are not in the file
+	for _, code := range codes {
 		w.fault(simkit.Fault{Target: "twilio", Op: "create", Mode: "status", Code: code, Count: 1})
-		failed := w.wantFailed(textNotice(), want, 0)
-		if (failed.Outcome == waitlist.Retry) != (failed.After > 0) {
-			t.Errorf("%d: again after %v", code, failed.After)
+		want := twilioError(code, "")
+		failed := w.wantFailed(textNotice(), want.Outcome, 0)
+		if failed.Sender != want.Sender || failed.Strikes != want.Strikes || failed.Outcome != waitlist.Unknown && failed.After != want.After {
+			t.Errorf("%d: got %+v, want %+v", code, failed, want)
 		}
 	}
 }

@@ -79,8 +79,12 @@ func ReadStatus(account shop.Twilio, signed *url.URL, h http.Header, form url.Va
 	if d.ProviderID == "" || status == "" {
 		return waitlist.Delivery{}, false, fmt.Errorf("%w: a report needs MessageSid and MessageStatus", ErrMalformed)
 	}
-	if id, err := strconv.ParseInt(signed.Query().Get("message"), 10, 64); err == nil && id > 0 {
+	ours := signed.Query()
+	if id, err := strconv.ParseInt(ours.Get("message"), 10, 64); err == nil && id > 0 {
 		d.MessageID = id
+	}
+	if n, err := strconv.Atoi(ours.Get("attempt")); err == nil && n > 0 {
+		d.Attempt = n
 	}
 	switch status {
 	case "accepted", "scheduled", "queued", "sending", "sent":
@@ -88,13 +92,9 @@ func ReadStatus(account shop.Twilio, signed *url.URL, h http.Header, form url.Va
 	case "delivered", "read":
 		d.Status = "delivered"
 	case "failed", "undelivered", "canceled":
-		d.Status, d.Outcome, d.Why = "failed", waitlist.GiveUp, "Twilio reports: "+status
+		d.Status, d.Failure = "failed", waitlist.SendError{Outcome: waitlist.GiveUp, Code: status, Why: "Twilio reports: " + status}
 		if code, err := strconv.Atoi(form.Get("ErrorCode")); err == nil && code > 0 {
-			e := twilioError(code, form.Get("ErrorMessage"))
-			d.Outcome, d.Code, d.Why = e.Outcome, e.Code, e.Why
-			if d.Outcome == waitlist.Retry { // a full queue at a send; after it, the text is gone
-				d.Outcome = waitlist.GiveUp
-			}
+			d.Failure = *twilioError(code, form.Get("ErrorMessage"))
 		}
 	default:
 		return waitlist.Delivery{}, false, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,12 +17,19 @@ const (
 	// sendingSpan is how long a message may stand in sending before its outcome counts as unknown. It is
 	// longer than any send may take.
 	sendingSpan = SendTimeout + 10*time.Second
-	// lookAgain is how long after a send whose outcome is unknown the provider's list is believed when it
-	// does not have the message.
+	// lookAgain is how long after the first look for a message of unknown outcome the provider is believed
+	// when a second one does not find it either.
 	lookAgain = time.Minute
-	// maxAttempts bounds how often one message is sent whose first outcome stayed unknown: the same link,
-	// once more.
-	maxAttempts = 2
+	// maxDoubts bounds the copies of a message that may be on their way: when the outcome of the first stayed
+	// unknown, the same link is sent once more.
+	maxDoubts = 2
+	// longestStop is the longest wait that all of a restock's messages wait out; one that has to wait longer
+	// lets the others pass.
+	longestStop = 15 * time.Second
+	// timeToAct is what must be left of an offer for a message that was not delivered to be sent again.
+	timeToAct = 10 * time.Minute
+	// maxReturns bounds how often a message is sent again that the provider took and did not deliver.
+	maxReturns = 5
 	// outOfTurn is how long the notices of younger holds wait for one that is being secured. One that takes
 	// longer is in trouble with Shopify, and does not keep the others waiting.
 	outOfTurn = 20 * time.Second
@@ -42,23 +50,29 @@ type notice struct {
 	EntryID    int64
 	OfferID    int64
 	ContactID  int64
+	RestockID  int64
 	Attempts   int
+	Doubts     int        // copies that may have left: attempts of unknown outcome
+	Returns    int        // attempts that were reported as not delivered, and made again
+	LookedAt   *time.Time // when a message of unknown outcome was first not found
 }
 
 func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messageID int64, lock string) (notice, error) {
 	n := notice{Outgoing: Outgoing{ShopID: shopID, MessageID: messageID}}
+	// Each row is named by a value that is known when it is looked for. As a plain join, in a database without
+	// statistics, all of a shop's messages, contacts, offers and entries are paired: 50 ms for 400.
 	rows, err := q.Query(ctx, `
-		SELECT m.state, m.attempts, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
+		WITH m AS MATERIALIZED (SELECT * FROM messages WHERE shop_id = $1 AND id = $2)
+		SELECT m.state, m.attempts, m.doubts, m.returns, m.looked_at, o.restock_id, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
 		       o.id, o.state, o.reserved, coalesce((SELECT h.hold_minutes FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id), t.hold_minutes), o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
 		       s.state = 'installed', s.name, t.reply_to
-		FROM messages m
-		JOIN contacts c ON c.shop_id = m.shop_id AND c.id = m.contact_id
-		JOIN offers o ON o.shop_id = m.shop_id AND o.id = m.offer_id
-		JOIN entries e ON e.shop_id = m.shop_id AND e.id = m.entry_id
-		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id
-		JOIN shops s ON s.id = m.shop_id
-		JOIN settings t ON t.shop_id = m.shop_id
-		WHERE m.shop_id = $1 AND m.id = $2 `+lock, shopID, messageID)
+		FROM m
+		JOIN contacts c ON c.shop_id = $1 AND c.id = (SELECT contact_id FROM m)
+		JOIN offers o ON o.shop_id = $1 AND o.id = (SELECT offer_id FROM m)
+		JOIN entries e ON e.shop_id = $1 AND e.id = (SELECT entry_id FROM m)
+		JOIN variants v ON v.shop_id = $1 AND v.id = e.variant_id
+		JOIN shops s ON s.id = $1
+		JOIN settings t ON t.shop_id = $1 `+lock, shopID, messageID)
 	if err != nil {
 		return n, err
 	}
@@ -69,7 +83,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		}
 		return n, ErrNotFound
 	}
-	err = rows.Scan(&n.State, &n.Attempts, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
+	err = rows.Scan(&n.State, &n.Attempts, &n.Doubts, &n.Returns, &n.LookedAt, &n.RestockID, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
 		&n.OfferID, &n.OfferState, &n.Reserved, &n.HoldMinutes, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
 		&n.Installed, &n.ShopName, &n.ReplyTo)
 	n.Window = time.Duration(n.Minutes) * time.Minute
@@ -86,11 +100,12 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 // Notify sends the messages of a restock that were not sent yet, one after the other: whoever joined first
 // is told first (promise 3). A message that cannot be sent now does not keep the others waiting.
 //
-// Each is sent at most once: the intent to send is committed before the call, so that a process that dies
-// in between leaves a message of unknown outcome, not one that looks unsent. Nobody is told twice by it.
-// Where the provider can be asked (texts), it is, and the message is sent once more with the same link only
-// when the provider does not have it a minute later; a mail of unknown outcome is not sent again, since a
-// second notice is worse than a late one: its offer lapses and the unit goes on.
+// The intent to send is committed before the call, with the number of the attempt, so that a process that
+// dies in between leaves a message of unknown outcome, not one that looks unsent, and two workers never call
+// for one message. What became of it is learnt from the provider's report, which carries the attempt, or
+// from its list of messages (texts). Only when two looks a minute apart find nothing is it sent once more,
+// with the same link and, as a mail, the same Message-ID: a lost notice is a broken promise, and the second
+// copy, if it is one, says the same. It is never sent a third time: its offer lapses and the unit goes on.
 //
 // A notice of a unit that is held is sent when its hold is active, and after those of older holds that are
 // just being secured. The hold is marked and leased before the send: whatever happens then, its person counts
@@ -110,8 +125,10 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 			         SELECT FROM holds h WHERE h.shop_id = $1 AND h.restock_id = $2 AND h.state = 'securing' AND NOT h.pressed
 			         AND h.offer_id < o.id AND (h.expires_at IS NULL OR h.expires_at > $5::timestamptz + make_interval(mins => o.window_minutes)))
 			FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
-			WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND o.id > $3 AND m.state IN ('pending', 'sending', 'unknown')
-			ORDER BY o.id LIMIT $4`, shopID, restockID, last, atOnce, s.now().Add(-outOfTurn))
+			WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND o.id > $3
+			  AND (m.state IN ('pending', 'sending') OR m.state = 'unknown' AND (m.looked_at IS NULL OR m.send_after IS NOT NULL))
+			  AND (m.send_after IS NULL OR m.send_after <= $6)
+			ORDER BY o.id LIMIT $4`, shopID, restockID, last, atOnce, s.now().Add(-outOfTurn), s.now())
 		type row struct {
 			ID, Offer int64
 			TooSoon   bool
@@ -131,6 +148,10 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 			switch err := s.send(ctx, shopID, m.ID); {
 			case errors.Is(err, errSending):
 				return ErrLater // another process is at it: not out of turn
+			case errors.Is(err, errRate):
+				return ErrLater // the others would have to wait, too
+			case errors.As(err, new(*Throttled)):
+				return err // by the provider, and so would they
 			case err != nil && (unsent == nil || errors.Is(unsent, ErrLater)):
 				unsent = err
 			}
@@ -172,7 +193,8 @@ func (s *Service) toldAll(ctx context.Context, shopID, restockID int64) (done bo
 		err := tx.QueryRow(ctx, `
 			SELECT NOT EXISTS (
 				SELECT FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
-				WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND m.state = 'pending')`, shopID, restockID).Scan(&done)
+				WHERE o.shop_id = $1 AND o.restock_id = $2 AND o.state = 'open' AND m.state = 'pending' AND (m.send_after IS NULL OR m.send_after <= $3))`,
+			shopID, restockID, s.now()).Scan(&done)
 		if err != nil || !done {
 			return err
 		}
@@ -227,7 +249,7 @@ const diedSending = "the process ended while it was being sent"
 // being sent is unknown.
 func (s *Service) Abandoned(ctx context.Context, shopID, restockID int64) error {
 	_, err := s.db.Exec(ctx, `
-		UPDATE messages m SET state = 'unknown', reason = $3 FROM offers o
+		UPDATE messages m SET state = 'unknown', doubts = doubts + 1, looked_at = NULL, reason = $3 FROM offers o
 		WHERE o.shop_id = $1 AND o.restock_id = $2 AND m.shop_id = $1 AND m.offer_id = o.id AND m.state = 'sending'`, shopID, restockID, diedSending)
 	if err != nil {
 		return fmt.Errorf("abandon messages of restock %d: %w", restockID, err)
@@ -235,8 +257,9 @@ func (s *Service) Abandoned(ctx context.Context, shopID, restockID int64) error 
 	return nil
 }
 
-// lookFor asks the provider about a message of unknown outcome. It returns true when the message may be
-// sent again, nil and false when it is settled, ErrLater when the provider's answer is not final yet.
+// lookFor asks the provider about a message of unknown outcome, and returns true when it may be sent again.
+// The first look that does not find it only has it looked for again in a minute: the provider's list may lag,
+// and a mail server cannot be asked at all, but reports bounces.
 func (s *Service) lookFor(ctx context.Context, n notice) (again bool, err error) {
 	id, found, known, err := s.sender.Find(ctx, n.Outgoing)
 	switch {
@@ -244,12 +267,17 @@ func (s *Service) lookFor(ctx context.Context, n notice) (again bool, err error)
 		return false, fmt.Errorf("look for message %d: %w", n.MessageID, err)
 	case found:
 		return false, s.accepted(ctx, n, id)
-	case !known || n.Attempts >= maxAttempts:
-		return false, nil
-	case s.now().Sub(*n.SendingAt) < lookAgain:
-		return false, ErrLater
+	case n.LookedAt != nil && n.Doubts < maxDoubts:
+		s.log.InfoContext(ctx, "message of unknown outcome is sent once more", "shop", n.ShopID, "message", n.MessageID, "attempts", n.Attempts, "provider_asked", known)
+		return true, nil
 	}
-	return true, nil
+	_, err = s.db.Exec(ctx, `
+		UPDATE messages SET looked_at = coalesce(looked_at, $3), send_after = CASE WHEN looked_at IS NULL THEN $4::timestamptz END
+		WHERE shop_id = $1 AND id = $2 AND state = 'unknown'`, n.ShopID, n.MessageID, s.now(), s.now().Add(lookAgain))
+	if err != nil {
+		return false, fmt.Errorf("look for message %d: %w", n.MessageID, err)
+	}
+	return false, nil
 }
 
 // startSending makes the last checks and commits the intent to send. It returns nil when there is nothing
@@ -293,6 +321,16 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 		case !n.Installed:
 			why = "the app was uninstalled"
 		}
+		if why == "" {
+			if why, err = s.pausedFor(ctx, tx, n, now); err != nil {
+				return err
+			}
+		}
+		if why == "" {
+			if err := s.takeTurn(ctx, tx, n, now); err != nil {
+				return err
+			}
+		}
 		if why == "" && n.Reserved {
 			tag, err := tx.Exec(ctx, `
 				UPDATE holds SET notice_at = coalesce(notice_at, $3), notice_lease = $4
@@ -308,7 +346,7 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 			return s.cancel(ctx, tx, n, why)
 		}
 		tag, err := tx.Exec(ctx, `
-			UPDATE messages SET state = 'sending', attempts = attempts + 1, sending_at = $3, reason = NULL, error_code = NULL
+			UPDATE messages SET state = 'sending', attempts = attempts + 1, sending_at = $3, send_after = NULL, looked_at = NULL, reason = NULL, error_code = NULL
 			WHERE shop_id = $1 AND id = $2 AND state = $4 AND attempts = $5`, shopID, messageID, now, n.State, n.Attempts)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -348,34 +386,40 @@ func (s *Service) sent(ctx context.Context, n notice, provider string, sendErr e
 		fault = &SendError{Outcome: Unknown, Why: sendErr.Error()}
 	}
 	switch fault.Outcome {
-	case Retry, ShopFault:
+	case Retry:
 		err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 			if err := s.sendEnded(ctx, tx, n); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, `UPDATE messages SET state = 'pending', error_code = nullif($3, ''), reason = $4 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`,
-				n.ShopID, n.MessageID, fault.Code, fault.Why)
-			if err != nil || fault.Outcome != ShopFault {
-				return err
-			}
-			return s.note(ctx, tx, n.ShopID, "sender", string(n.Channel), "Messages by "+string(n.Channel)+" are not accepted: "+fault.Why)
+			// One that may have left earlier stays in doubt, and is looked for again.
+			_, err := tx.Exec(ctx, `
+				UPDATE messages SET state = CASE WHEN doubts > 0 THEN 'unknown' ELSE 'pending' END, error_code = nullif($4, ''), reason = $5,
+				       send_after = CASE WHEN $6::interval > $8::interval THEN $7::timestamptz + $6::interval END
+				WHERE shop_id = $1 AND id = $2 AND state = 'sending' AND attempts = $3`,
+				n.ShopID, n.MessageID, n.Attempts, fault.Code, fault.Why, fault.After, s.now(), longestStop)
+			return err
 		})
 		if err != nil {
 			return fmt.Errorf("message %d: %w", n.MessageID, err)
 		}
-		if fault.After > 0 {
+		switch {
+		case fault.After > longestStop:
+			return nil // the sweep finds it
+		case fault.After > 0:
 			return &Throttled{After: fault.After}
 		}
 		return fmt.Errorf("message %d: %w", n.MessageID, sendErr)
 	case Unknown:
-		_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', error_code = nullif($3, ''), reason = $4 WHERE shop_id = $1 AND id = $2 AND state = 'sending'`,
-			n.ShopID, n.MessageID, fault.Code, fault.Why)
+		_, err := s.db.Exec(ctx, `
+			UPDATE messages SET state = 'unknown', doubts = doubts + 1, looked_at = NULL, error_code = nullif($4, ''), reason = $5
+			WHERE shop_id = $1 AND id = $2 AND state = 'sending' AND attempts = $3`,
+			n.ShopID, n.MessageID, n.Attempts, fault.Code, fault.Why)
 		if err != nil {
 			return fmt.Errorf("message %d: %w", n.MessageID, err)
 		}
 		return ErrLater
 	}
-	return s.failed(ctx, n, fault.Outcome, fault.Code, fault.Why)
+	return s.failed(ctx, n, *fault)
 }
 
 // sendEnded gives the lease of a reserved offer's hold back: no send is under way any more. After a send
@@ -401,8 +445,8 @@ func (s *Service) accepted(ctx context.Context, n notice, provider string) error
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			UPDATE messages SET state = 'accepted', provider_id = nullif($3, ''), accepted_at = $4, reason = NULL, error_code = NULL
-			WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown')`, n.ShopID, n.MessageID, provider, now)
+			UPDATE messages SET state = 'accepted', provider_id = nullif($4, ''), accepted_at = $5, reason = NULL, error_code = NULL
+			WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown') AND attempts = $3`, n.ShopID, n.MessageID, n.Attempts, provider, now)
 		return err
 	})
 	if err != nil {
@@ -411,52 +455,110 @@ func (s *Service) accepted(ctx context.Context, n notice, provider string) error
 	return nil
 }
 
-// failed records a message that will never arrive. Its offer ends at once, so that the unit goes on, and
-// counts as told: otherwise a person who cannot be reached would be served first, for ever. A dead address
-// and an opt-out that the provider knows of are suppressed, too.
-func (s *Service) failed(ctx context.Context, n notice, outcome Outcome, code, why string) error {
-	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+// failed records a message that did not arrive, and all that follows, in one transaction.
+//
+// What was not delivered is sent again while there is time to act on it. Otherwise its offer ends at once, so
+// that the unit goes on, and counts as told: a person who cannot be reached would else be served first, for
+// ever. Only when nothing leaves the shop's sender at all does it not count, and nobody else is offered a
+// unit this way meanwhile. A dead address and an opt-out that the provider knows of are suppressed.
+func (s *Service) failed(ctx context.Context, n notice, f SendError) error {
+	err := s.untilSettled(ctx, "failed", func(tx pgx.Tx) error {
 		if err := s.sendEnded(ctx, tx, n); err != nil {
 			return err
+		}
+		again, err := s.sendAgain(ctx, tx, n, f)
+		if err != nil || again {
+			return err
+		}
+		meaning := string(f.Outcome)
+		if f.Outcome == GiveUp && f.Sender == SenderTold {
+			meaning = refused
+		}
+		tag, err := tx.Exec(ctx, `
+			UPDATE messages SET state = 'failed', outcome = $4, error_code = nullif($5, ''), reason = $6
+			WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown', 'accepted') AND attempts = $3`, n.ShopID, n.MessageID, n.Attempts, meaning, f.Code, f.Why)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		ended := "lapsed"
+		if f.Outcome == ShopFault && n.Doubts == 0 {
+			// Nothing was ever sent: the hold, too, is one that nobody was told of.
+			ended = "withdrawn"
+			if _, err := tx.Exec(ctx, `UPDATE holds SET notice_at = NULL WHERE shop_id = $1 AND offer_id = $2 AND state IN ('securing', 'active') AND NOT pressed`, n.ShopID, n.OfferID); err != nil {
+				return err
+			}
 		}
 		// A hold that was told of ends as lapsed, by Release. One that was pressed is somebody's who did hear.
 		if err := s.startRelease(ctx, tx, n.ShopID, `NOT pressed AND offer_id = ANY ($4)`, []int64{n.OfferID}, "released", false); err != nil {
 			return err
 		}
-		if err := s.endOffers(ctx, tx, n.ShopID, []int64{n.OfferID}, "lapsed"); err != nil {
+		if err := s.endOffers(ctx, tx, n.ShopID, []int64{n.OfferID}, ended); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `
-			UPDATE messages SET state = 'failed', error_code = nullif($3, ''), reason = $4
-			WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown', 'accepted')`, n.ShopID, n.MessageID, code, why)
-		return err
+		if err := s.senderFailed(ctx, tx, n, f); err != nil {
+			return err
+		}
+		reason := map[Outcome]string{DeadAddr: Bounced, OptedOut: Stop}[f.Outcome]
+		if reason == Stop && n.Channel == Email {
+			reason = Unsubscribed
+		}
+		if reason == "" && f.Strikes > 0 {
+			var strikes int
+			err := tx.QueryRow(ctx, `SELECT count(*) FROM messages WHERE shop_id = $1 AND contact_id = $2 AND state = 'failed' AND error_code = $3 AND created_at > $4`,
+				n.ShopID, n.ContactID, f.Code, s.now().AddDate(0, 0, -30)).Scan(&strikes)
+			if err != nil {
+				return err
+			}
+			if strikes >= f.Strikes {
+				reason = Bounced
+			}
+		}
+		if reason == "" {
+			return nil
+		}
+		return s.suppressIn(ctx, tx, n.ShopID, Address{Channel: n.Channel, Key: n.ContactKey, Send: n.To}, reason)
 	})
 	if err != nil {
 		return fmt.Errorf("message %d: %w", n.MessageID, err)
 	}
-	reason := map[Outcome]string{DeadAddr: Bounced, OptedOut: Stop}[outcome]
-	if reason == "" {
-		return nil
+	return nil
+}
+
+// sendAgain puts a message back that was certainly not delivered, if that may help and its offer stands long
+// enough. A hold that waits for its press stays as it is.
+func (s *Service) sendAgain(ctx context.Context, tx pgx.Tx, n notice, f SendError) (bool, error) {
+	now := s.now()
+	most := map[Outcome]int{Retry: maxReturns, Once: 1, Unknown: 1}[f.Outcome]
+	if n.Returns >= most || n.OfferState != "open" || n.LapsesAt.Before(now.Add(max(f.After, 0)+timeToAct)) {
+		return false, nil
 	}
-	return s.suppress(ctx, n.ShopID, Address{Channel: n.Channel, Key: n.ContactKey, Send: n.To}, reason)
+	tag, err := tx.Exec(ctx, `
+		UPDATE messages SET state = 'pending', returns = returns + 1, provider_id = NULL, send_after = $4, error_code = nullif($5, ''), reason = $6
+		WHERE shop_id = $1 AND id = $2 AND state IN ('sending', 'unknown', 'accepted') AND attempts = $3`,
+		n.ShopID, n.MessageID, n.Attempts, now.Add(f.After), f.Code, f.Why)
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	return true, s.tell(ctx, tx, n.ShopID, n.RestockID)
 }
 
 // Delivery is what a provider reports of a message after it was accepted.
 type Delivery struct {
-	MessageID  int64   // ours, when the report carries it; else 0
-	ProviderID string  // the provider's
-	Status     string  // accepted, delivered or failed
-	Outcome    Outcome // of a failed one: DeadAddr, OptedOut, GiveUp or ShopFault
-	Code, Why  string
+	MessageID  int64     // ours, when the report carries it; else 0
+	Attempt    int       // the attempt that it is about; 0 = not said
+	ProviderID string    // the provider's
+	To         string    // the address that it names, or "": a report on a message to another address is ignored
+	Status     string    // accepted, delivered, failed or complained
+	Failure    SendError // of a failed one
 }
 
 // Delivered records a provider's report. Reports may be late, doubled and out of order, and may come before
 // the send has returned: a message only ever moves forward. A report of a message that this shop does
-// not have is ignored.
+// not have, or of an attempt that was made again since, is ignored.
 func (s *Service) Delivered(ctx context.Context, shopID int64, d Delivery) error {
 	var id int64
 	err := s.db.QueryRow(ctx, `
-		SELECT id FROM messages WHERE shop_id = $1 AND ((id = $2 AND (provider_id IS NULL OR provider_id = $3)) OR ($3 <> '' AND provider_id = $3)) ORDER BY id LIMIT 1`,
+		SELECT id FROM messages WHERE shop_id = $1 AND ((id = $2 AND (provider_id IS NULL OR $3 = '' OR provider_id = $3)) OR ($3 <> '' AND provider_id = $3)) ORDER BY id LIMIT 1`,
 		shopID, d.MessageID, d.ProviderID).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -468,22 +570,26 @@ func (s *Service) Delivered(ctx context.Context, shopID int64, d Delivery) error
 	if err != nil {
 		return fmt.Errorf("delivery report: %w", err)
 	}
-	if n.To == "" {
+	if n.To == "" || d.To != "" && !strings.EqualFold(d.To, n.To) {
 		return nil // its person was erased meanwhile, and a report may name them
 	}
+	current := d.Attempt == 0 || d.Attempt == n.Attempts
 	switch d.Status {
 	case "failed":
-		if n.State == "delivered" || n.State == "failed" {
+		if !current || (n.State != "sending" && n.State != "unknown" && n.State != "accepted") {
 			return nil
 		}
-		return s.failed(ctx, n, d.Outcome, d.Code, d.Why)
+		return s.failed(ctx, n, d.Failure)
+	case "complained":
+		return s.complained(ctx, n)
 	case "accepted", "delivered":
-		if n.State == "sending" || n.State == "unknown" {
+		// That an earlier copy was accepted settles the doubt about the later one: the link is the same.
+		if n.State == "unknown" || n.State == "sending" && current {
 			if err := s.accepted(ctx, n, d.ProviderID); err != nil {
 				return err
 			}
 		}
-		if d.Status == "delivered" {
+		if d.Status == "delivered" && current {
 			_, err = s.db.Exec(ctx, `UPDATE messages SET state = 'delivered' WHERE shop_id = $1 AND id = $2 AND state = 'accepted'`, shopID, id)
 		}
 	}

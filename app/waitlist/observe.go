@@ -406,6 +406,12 @@ const unsentSpan = 10 * time.Minute
 // (allocateMore).
 const reserveAtOnce = 1000
 
+// pausedAt5 says that the shop's messages to an entry e do not go out at $5: nobody is offered a unit who
+// could not be told of it. They keep their place, and are first when the pause is over.
+const pausedAt5 = `EXISTS (
+	SELECT FROM pauses p JOIN contacts pc ON pc.shop_id = $1 AND pc.id = e.contact_id
+	WHERE p.shop_id = $1 AND p.ended_at IS NULL AND (p.until IS NULL OR p.until > $5) AND p.channel = pc.channel AND starts_with(pc.address, p.prefix))`
+
 // allocate offers n free units to the head of the queue: of those who wait for the variant and may be
 // told now, the ones that joined first (promise 3), each at most once in a restock unless an offer was
 // missed or withdrawn (promise 5). It is called under the restock's lock, by Observe only.
@@ -417,6 +423,7 @@ func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, re
 			SELECT e.id, e.contact_id, e.joined_at FROM entries e
 			WHERE e.shop_id = $1 AND e.variant_id = $2 AND e.state = 'waiting' AND e.expires_at > $5
 			  AND NOT EXISTS (SELECT FROM offers o WHERE o.shop_id = $1 AND o.restock_id = $3 AND o.entry_id = e.id AND o.state NOT IN ('missed', 'withdrawn'))
+			  AND NOT `+pausedAt5+`
 			ORDER BY e.joined_at, e.id LIMIT $4 FOR UPDATE OF e
 		), made AS (
 			INSERT INTO offers (shop_id, restock_id, entry_id, state, window_minutes, lapses_at, created_at)
@@ -450,6 +457,7 @@ func (s *Service) allocateReserved(ctx context.Context, tx pgx.Tx, shopID, varia
 			SELECT e.id, e.contact_id, e.joined_at FROM entries e
 			WHERE e.shop_id = $1 AND e.variant_id = $2 AND e.state = 'waiting' AND e.expires_at > $5
 			  AND NOT EXISTS (SELECT FROM offers o WHERE o.shop_id = $1 AND o.restock_id = $3 AND o.entry_id = e.id AND o.state NOT IN ('missed', 'withdrawn'))
+			  AND NOT `+pausedAt5+`
 			ORDER BY e.joined_at, e.id LIMIT $4 FOR UPDATE OF e
 		), made AS (
 			INSERT INTO offers (shop_id, restock_id, entry_id, state, reserved, window_minutes, lapses_at, created_at)

@@ -175,24 +175,39 @@ type Outgoing struct {
 	PlaceToken        string        // /q
 }
 
-// SendError says what became of a message that was not accepted.
+// SendError says what became of a message that was not accepted, or was not delivered, and what follows
+// from it.
 type SendError struct {
 	Outcome Outcome
 	Code    string        // the provider's code, for the log and the merchant
 	Why     string        // in plain words
-	After   time.Duration // for Retry: wait at least this long
+	After   time.Duration // Retry and Once: wait at least this long; SenderPaused: for so long
+	Strikes int           // GiveUp and Once: the so-many'th failure of a contact with this code within 30 days is a bounce; 0 = none is
+	Sender  SenderEffect
 }
 
 func (e *SendError) Error() string { return e.Why }
 
-// Outcome is what a failed send means.
+// Outcome is what a failure means for the message and its unit.
 type Outcome string
 
 const (
-	Retry     Outcome = "retry"      // nothing left this machine, or the provider said "not now": safe to send again
+	Retry     Outcome = "retry"      // it was not sent, and may be later: nothing left this machine, or the provider said "not now"
+	Once      Outcome = "once"       // it was not delivered, and may be if it is sent once more while there is time
 	Unknown   Outcome = "unknown"    // it may have been accepted
 	DeadAddr  Outcome = "dead"       // the address does not exist: suppress it (bounce)
 	OptedOut  Outcome = "opted_out"  // the provider knows of a STOP: suppress it (stop)
-	GiveUp    Outcome = "give_up"    // this message will never be accepted; the person is not at fault
-	ShopFault Outcome = "shop_fault" // the shop's sender is set up wrongly: tell the merchant
+	GiveUp    Outcome = "give_up"    // this message will never arrive; the person is not at fault
+	ShopFault Outcome = "shop_fault" // nothing leaves the shop's sender: the offer is taken back and does not count as told
+)
+
+// SenderEffect is what a failure means for the shop's other messages by the same channel.
+type SenderEffect string
+
+const (
+	SenderFine    SenderEffect = ""
+	SenderTold    SenderEffect = "told"    // the merchant reads of it
+	SenderOff     SenderEffect = "off"     // none is sent until the merchant has checked the sender
+	SenderPaused  SenderEffect = "pause"   // none is sent for a while
+	SenderCountry SenderEffect = "country" // none to numbers of that country, until the merchant says so
 )

@@ -655,7 +655,7 @@ func TestAMessageThatLeavesWhileTheSweepLooksCounts(t *testing.T) {
 
 func TestADeadAddressIsSuppressedAndItsUnitGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
-	for outcome, reason := range map[waitlist.Outcome]string{waitlist.DeadAddr: "bounce", waitlist.OptedOut: "stop", waitlist.GiveUp: ""} {
+	for outcome, reason := range map[waitlist.Outcome]string{waitlist.DeadAddr: "bounce", waitlist.OptedOut: "unsubscribe", waitlist.GiveUp: ""} {
 		t.Run(string(outcome), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -693,8 +693,7 @@ func TestATextOfUnknownOutcomeIsLookedForBeforeItIsSentAgain(t *testing.T) {
 	w.wantTold("ben")
 	w.run()
 	w.wantTold("ben") // not yet: the provider's list may lag
-	w.move(61 * time.Second)
-	w.run()
+	w.pass(61 * time.Second)
 	w.wantTold("ben", "ana")
 	w.wantState("ana", waitlist.Offered)
 }
@@ -706,7 +705,7 @@ func TestDeliveryReportsOnlyMoveAMessageForward(t *testing.T) {
 	w.stock(1)
 	id := w.one(`SELECT id FROM messages`)
 	report := func(status string, outcome waitlist.Outcome) {
-		w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: fmt.Sprintf("provider-%d", id), Status: status, Outcome: outcome}))
+		w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: fmt.Sprintf("provider-%d", id), Status: status, Failure: waitlist.SendError{Outcome: outcome}}))
 	}
 	report("delivered", "")
 	report("accepted", "")
@@ -714,7 +713,7 @@ func TestDeliveryReportsOnlyMoveAMessageForward(t *testing.T) {
 	if s := w.text(`SELECT state FROM messages`); s != "delivered" {
 		t.Fatalf("the message is %s", s)
 	}
-	w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: "another", Status: "failed", Outcome: waitlist.DeadAddr}))
+	w.must(w.list.Delivered(t.Context(), w.shop, waitlist.Delivery{MessageID: id, ProviderID: "another", Status: "failed", Failure: waitlist.SendError{Outcome: waitlist.DeadAddr}}))
 	w.wantState("ana", waitlist.Offered)
 }
 

@@ -34,7 +34,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 		UNION SELECT id FROM shops s WHERE state = 'installed' AND (
 			EXISTS (SELECT FROM entries e WHERE e.shop_id = s.id AND e.state = 'waiting')
 			OR EXISTS (SELECT FROM restocks r WHERE r.shop_id = s.id AND r.state <> 'closed'))
-		UNION SELECT shop_id FROM messages WHERE state = 'pending' OR (state = 'sending' AND sending_at <= $3)
+		UNION SELECT shop_id FROM messages WHERE state = 'pending' OR (state = 'sending' AND sending_at <= $3) OR (state = 'unknown' AND send_after <= $1)
+		UNION SELECT shop_id FROM pauses WHERE ended_at IS NULL AND until <= $1
 		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1`, now, now.Add(-unclockedSpan), now.Add(-sendingSpan))
 	shops, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
@@ -42,7 +43,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 	}
 	var faults []error
 	for _, shopID := range shops {
-		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepMessages, s.sweepEntries, s.sweepVariants, s.sweepShop} {
+		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepMessages, s.sweepPauses, s.sweepEntries, s.sweepVariants, s.sweepShop} {
 			for {
 				n, err := step(ctx, shopID, now)
 				if err != nil {
@@ -128,17 +129,32 @@ func (s *Service) sweepHolds(ctx context.Context, shopID int64, now time.Time) (
 	return due, err
 }
 
-// sweepMessages says of messages that nobody can still be sending that their outcome is unknown, and cancels
-// those whose offer was pressed before they were sent.
+// sweepMessages says of messages that nobody can still be sending that their outcome is unknown, cancels
+// those whose offer was pressed before they were sent, and has those sent, or looked for, whose wait is over.
 func (s *Service) sweepMessages(ctx context.Context, shopID int64, now time.Time) (int, error) {
-	_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', reason = $3 WHERE shop_id = $1 AND state = 'sending' AND sending_at <= $2`, shopID, now.Add(-sendingSpan), diedSending)
+	_, err := s.db.Exec(ctx, `UPDATE messages SET state = 'unknown', doubts = doubts + 1, looked_at = NULL, reason = $3 WHERE shop_id = $1 AND state = 'sending' AND sending_at <= $2`, shopID, now.Add(-sendingSpan), diedSending)
 	if err != nil {
 		return 0, err
 	}
 	_, err = s.db.Exec(ctx, `
 		UPDATE messages m SET state = 'cancelled', reason = 'its offer was pressed before it was sent' FROM offers o
 		WHERE m.shop_id = $1 AND m.state = 'pending' AND o.shop_id = $1 AND o.id = m.offer_id AND o.state <> 'open'`, shopID)
-	return 0, err
+	if err != nil {
+		return 0, err
+	}
+	rows, _ := s.db.Query(ctx, `
+		SELECT DISTINCT o.restock_id FROM messages m JOIN offers o ON o.shop_id = $1 AND o.id = m.offer_id
+		WHERE m.shop_id = $1 AND m.state IN ('pending', 'unknown') AND m.send_after <= $2 AND o.state = 'open'`, shopID, now)
+	due, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, err
+	}
+	for _, restockID := range due {
+		if err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error { return s.tell(ctx, tx, shopID, restockID) }); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
 }
 
 // sweepEntries ends waiting entries at the end of their time-to-live. The due ones are taken once, before

@@ -32,6 +32,7 @@ type config struct {
 	keys *shop.Keys
 
 	smtpURL, emailFrom string
+	emailWebhookKey    string // unguessable part of the address of Postmark's reports; empty: none are taken
 
 	sim string // HOLDFAST_SIM: base of the simulators; empty in production
 }
@@ -59,8 +60,9 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 		listen: or("LISTEN", ":8080"), opsListen: or("OPS_LISTEN", "127.0.0.1:9090"),
 		clientID:     needed("SHOPIFY_CLIENT_ID", "the client id of the Shopify app, from its page in the Dev Dashboard"),
 		clientSecret: needed("SHOPIFY_CLIENT_SECRET", "the client secret of the Shopify app, from the same page"), clientSecretOld: env("SHOPIFY_CLIENT_SECRET_OLD"),
-		smtpURL: needed("SMTP_URL", "where mails go, such as smtps://user:password@smtp.example.com:465"),
-		sim:     strings.TrimSuffix(env("HOLDFAST_SIM"), "/"),
+		smtpURL:         needed("SMTP_URL", "where mails go, such as smtps://user:password@smtp.example.com:465"),
+		emailWebhookKey: env("EMAIL_WEBHOOK_KEY"),
+		sim:             strings.TrimSuffix(env("HOLDFAST_SIM"), "/"),
 	}
 	c.directURL = or("DATABASE_DIRECT_URL", c.databaseURL)
 	c.data = or("HOLDFAST_DATA", dataFolder())
@@ -82,6 +84,9 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 			fault("EMAIL_FROM must be one mail address and no name, such as restock@mail.example.com")
 		}
 		c.emailFrom = from
+	}
+	if k := c.emailWebhookKey; k != "" && (len(k) < 24 || url.PathEscape(k) != k) {
+		fault("EMAIL_WEBHOOK_KEY is a secret of 24 or more letters and digits: openssl rand -hex 24")
 	}
 	var masters [][]byte
 	for i, k := range strings.Split(needed("HOLDFAST_KEYS", "one or more keys of 32 bytes in base64, the newest first: openssl rand -base64 32"), ",") {

@@ -20,6 +20,12 @@ type Phone interface {
 	Report(ctx context.Context, messageID, status string, errorCode int) error
 }
 
+// Mail is the provider at the other end of a mail.
+type Mail interface {
+	// Event reports to the app what became of a mail: "bounce", "soft_bounce", "complaint" or "delivery".
+	Event(ctx context.Context, messageID, kind string) error
+}
+
 // Refused is a control call that cannot be done as asked: Status is the HTTP status.
 type Refused struct {
 	Status int
@@ -33,7 +39,7 @@ var page embed.FS
 
 // Handler answers the page /inbox and the control calls GET /sim/messages, POST /sim/sms, POST
 // /sim/sms_status and POST /sim/mail_event.
-func Handler(o *Outbox, phone Phone) (http.Handler, error) {
+func Handler(o *Outbox, phone Phone, mail Mail) (http.Handler, error) {
 	tmpl, err := template.New("inbox.html").Funcs(template.FuncMap{"linked": linked, "framed": framed}).ParseFS(page, "inbox.html")
 	if err != nil {
 		return nil, err
@@ -76,7 +82,19 @@ func Handler(o *Outbox, phone Phone) (http.Handler, error) {
 		answer(w, http.StatusOK, map[string]string{"status": "reported"})
 	})
 	mux.HandleFunc("POST /sim/mail_event", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, &Refused{http.StatusNotImplemented, "not built yet: the webhook for bounces and complaints, POST /webhooks/email/{key}"})
+		var in struct {
+			MessageID string `json:"message_id"`
+			Kind      string `json:"kind"`
+		}
+		if err := decode(r, &in); err != nil {
+			refuse(w, err)
+			return
+		}
+		if err := mail.Event(r.Context(), in.MessageID, in.Kind); err != nil {
+			refuse(w, err)
+			return
+		}
+		answer(w, http.StatusOK, map[string]string{"status": "reported"})
 	})
 	mux.HandleFunc("GET /inbox", func(w http.ResponseWriter, r *http.Request) {
 		all := o.Messages(strings.ReplaceAll(r.URL.Query().Get("to"), " ", "+"), "")

@@ -30,10 +30,15 @@ func (p *phone) Report(_ context.Context, id, status string, code int) error {
 	return p.err
 }
 
+func (p *phone) Event(_ context.Context, id, kind string) error {
+	p.asked = append(p.asked, id+" "+kind)
+	return p.err
+}
+
 func newInbox(t *testing.T) (*Outbox, *phone, func(method, path, body string) *httptest.ResponseRecorder) {
 	t.Helper()
 	o, p := New(&simkit.Clock{}), &phone{}
-	h, err := Handler(o, p)
+	h, err := Handler(o, p, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +107,9 @@ func TestControlCallsAreHandedOnOrRefused(t *testing.T) {
 		{"/sim/sms", `nonsense`, nil, 400, ""},
 		{"/sim/sms_status", `{"message_id":"SM1","status":"delivered"}`, nil, 200, "SM1 delivered"},
 		{"/sim/sms_status", `{"message_id":"SM1","status":"failed","error_code":30003}`, &Refused{409, "no"}, 409, "SM1 failed"},
-		{"/sim/mail_event", `{"message_id":"mail-1","kind":"bounce"}`, nil, 501, ""},
+		{"/sim/mail_event", `{"message_id":"mail-1","kind":"bounce"}`, nil, 200, "mail-1 bounce"},
+		{"/sim/mail_event", `{"message_id":"mail-1","kind":"bounce"}`, &Refused{404, "no such mail"}, 404, "mail-1 bounce"},
+		{"/sim/mail_event", `{"id":"mail-1"}`, nil, 400, ""},
 	} {
 		p.asked, p.err = nil, c.err
 		w := ask("POST", c.path, c.body)

@@ -31,6 +31,7 @@ type Options struct {
 	TLS            *tls.Config // offers STARTTLS
 	ImplicitTLS    bool        // speaks TLS from the first byte instead (smtps)
 	User, Password string      // if set, mails are accepted after a login alone
+	ReportURL      string      // where reports are posted, as Postmark does; empty = nowhere
 }
 
 // Sim is the simulated mail server.

@@ -170,6 +170,8 @@ type Message struct {
 	HTML    string    `json:"html"`
 	Links   []string  `json:"links"`
 	At      time.Time `json:"at"`
+
+	Headers map[string]string `json:"headers"` // of a mail, by canonical name
 }
 
 // Link returns the message's first link below a path of the app ("/r/", "/u/", "/q/"), or "".

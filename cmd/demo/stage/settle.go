@@ -75,7 +75,7 @@ func (s *Stage) look(ctx context.Context) (inFlight, error) {
 		          SELECT FROM river_job j WHERE j.kind = 'webhook' AND (j.args->>'shop_id')::bigint = w.shop_id AND (j.args->>'webhook_id')::bigint = w.id
 		          AND j.state IN ('retryable', 'scheduled') AND j.scheduled_at > now() + $1::interval)),
 		       (SELECT count(*) FROM messages m JOIN offers o ON o.shop_id = m.shop_id AND o.id = m.offer_id
-		        WHERE m.state IN ('pending', 'sending') AND o.state = 'open' AND NOT EXISTS (
+		        WHERE m.state IN ('pending', 'sending') AND m.send_after IS NULL AND o.state = 'open' AND NOT EXISTS (
 		          SELECT FROM river_job j WHERE j.kind = 'notice' AND (j.args->>'shop_id')::bigint = o.shop_id AND (j.args->>'restock_id')::bigint = o.restock_id
 		          AND j.state IN ('retryable', 'scheduled') AND j.scheduled_at > now() + $1::interval)),
 		       (SELECT count(*) FROM river_job WHERE kind = ANY ($2) AND state IN ('retryable', 'scheduled') AND scheduled_at > now() + $1::interval),

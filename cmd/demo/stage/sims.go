@@ -57,10 +57,10 @@ func newSimulators(s *Stage) (*simulators, error) {
 	if sims.twilio, err = twiliosim.New(s.clock, s.faults, sims.outbox, s.log); err != nil {
 		return sims, err
 	}
-	if sims.mail, err = smtpsim.Start("127.0.0.1:0", smtpsim.Options{}, s.faults, sims.outbox, s.log); err != nil {
+	if sims.mail, err = smtpsim.Start("127.0.0.1:0", smtpsim.Options{ReportURL: s.AppURL + "/webhooks/email/" + mailKey}, s.faults, sims.outbox, s.log); err != nil {
 		return sims, err
 	}
-	if sims.inbox, err = inbox.Handler(sims.outbox, sims.twilio); err != nil {
+	if sims.inbox, err = inbox.Handler(sims.outbox, sims.twilio, sims.mail); err != nil {
 		return sims, err
 	}
 
@@ -139,6 +139,9 @@ func (s *simulators) mount(mux chi.Router) {
 	mux.HandleFunc("/shops/*", front)
 	mux.HandleFunc("/storefront/*", front)
 }
+
+// mailKey is the key in the address that the simulated mail provider reports to.
+const mailKey = "demo-reports-on-mails-go-here"
 
 // seedShop is what a shop's merchant has set up beside the app: an account at Twilio.
 type seedShop struct {

@@ -153,7 +153,7 @@ func Start(ctx context.Context, o Options) (_ *Stage, err error) {
 	s.procs, err = newProcesses(ctx, o.Binary, o.Apps, append([]string{
 		"DATABASE_URL=" + s.dbURL, "HOLDFAST_URL=" + s.AppURL, "HOLDFAST_SIM=" + s.SimURL, "HOLDFAST_KEYS=" + keys,
 		"SHOPIFY_CLIENT_ID=" + ClientID, "SHOPIFY_CLIENT_SECRET=" + ClientSecret,
-		"SMTP_URL=" + s.sims.mail.URL(), "EMAIL_FROM=notices@holdfast.example",
+		"SMTP_URL=" + s.sims.mail.URL(), "EMAIL_FROM=notices@holdfast.example", "EMAIL_WEBHOOK_KEY=" + mailKey,
 	}, o.AppEnv...), &locked{w: o.AppLog}, s.onUp)
 	if err != nil {
 		return nil, err
@@ -350,6 +350,10 @@ func (s *Stage) install(ctx context.Context, domain string) error {
 	}
 	if err := s.store.ConnectTwilio(ctx, installed.ID, set.twilio, set.twilioKey); err != nil {
 		return err
+	}
+	// Its messaging service is one that carriers let send a hundred texts a second.
+	if _, err := s.db.Exec(ctx, `INSERT INTO senders (shop_id, channel, per_second) VALUES ($1, 'sms', 100) ON CONFLICT (shop_id, channel) DO UPDATE SET per_second = 100`, installed.ID); err != nil {
+		return fmt.Errorf("seed %s: %w", domain, err)
 	}
 	// Nobody wants to wait for half a minute in a demo.
 	if _, err := s.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0 WHERE shop_id = $1`, installed.ID); err != nil {
