@@ -77,20 +77,21 @@ func (s *Service) suppress(ctx context.Context, shopID int64, a Address, reason 
 	return s.untilSettled(ctx, "suppress", func(tx pgx.Tx) error { return s.suppressIn(ctx, tx, shopID, a, reason) })
 }
 
+// suppressIn is suppress inside the caller's transaction.
 func (s *Service) suppressIn(ctx context.Context, tx pgx.Tx, shopID int64, a Address, reason string) error {
 	now := s.now()
 	var contact int64
 	err := tx.QueryRow(ctx, `
-			INSERT INTO contacts AS c (shop_id, channel, key, address, created_at) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (shop_id, channel, key) DO UPDATE SET channel = c.channel RETURNING id`,
+		INSERT INTO contacts AS c (shop_id, channel, key, address, created_at) VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (shop_id, channel, key) DO UPDATE SET channel = c.channel RETURNING id`,
 		shopID, a.Channel, a.Key, a.Send, now).Scan(&contact)
 	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `
-			INSERT INTO suppressions (shop_id, channel, contact_hash, reason, address, created_at)
-			SELECT $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (SELECT FROM suppressions WHERE shop_id = $1 AND channel = $2 AND contact_hash = ANY ($7))
-			ON CONFLICT DO NOTHING`, shopID, a.Channel, s.keys.Hash(shopID, string(a.Channel), a.Key), reason, a.Send, now, s.keys.Hashes(shopID, string(a.Channel), a.Key))
+		INSERT INTO suppressions (shop_id, channel, contact_hash, reason, address, created_at)
+		SELECT $1, $2, $3, $4, $5, $6 WHERE NOT EXISTS (SELECT FROM suppressions WHERE shop_id = $1 AND channel = $2 AND contact_hash = ANY ($7))
+		ON CONFLICT DO NOTHING`, shopID, a.Channel, s.keys.Hash(shopID, string(a.Channel), a.Key), reason, a.Send, now, s.keys.Hashes(shopID, string(a.Channel), a.Key))
 	if err != nil {
 		return err
 	}
