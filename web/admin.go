@@ -28,6 +28,12 @@ func done(word string) string {
 		"released": "The unit is being released and goes to the next in line.",
 		"added":    "Opt-out added.",
 		"lifted":   "Opt-out taken back.",
+
+		"texts-on":     "Texts are on: shoppers can choose them now. A test is on its way to your phone.",
+		"tested":       "The test is on its way to your phone, and texts go out.",
+		"rate-saved":   "Saved.",
+		"resumed":      "Texts go out again.",
+		"disconnected": "Texts are off, and the Twilio credentials are deleted.",
 	}[word]
 }
 

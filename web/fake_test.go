@@ -306,8 +306,9 @@ func (f *fake) ChangeSettings(_ context.Context, _ int64, set shop.Settings) err
 
 // tenants is one installed shop.
 type tenants struct {
-	shop shop.Shop
-	set  shop.Settings
+	shop      shop.Shop
+	set       shop.Settings
+	connected []shop.Twilio // what was stored; an empty one deletes
 }
 
 func (t *tenants) ByDomain(_ context.Context, domain string) (shop.Shop, error) {
@@ -325,6 +326,47 @@ func (t *tenants) ByTwilioKey(_ context.Context, key string) (shop.Shop, error) 
 func (t *tenants) Settings(context.Context, int64) (shop.Settings, error) { return t.set, nil }
 func (t *tenants) Twilio(context.Context, int64) (shop.Twilio, error) {
 	return shop.Twilio{AccountSID: "AC1", APIKey: "SK1", APISecret: "s", AuthToken: "auth", MessagingServiceSID: "MG1"}, nil
+}
+
+func (t *tenants) ConnectTwilio(_ context.Context, _ int64, account shop.Twilio, key string) error {
+	t.connected = append(t.connected, account)
+	if key == "" {
+		return errors.New("no key")
+	}
+	return nil
+}
+func (t *tenants) DisconnectTwilio(context.Context, int64) error {
+	t.connected = append(t.connected, shop.Twilio{})
+	return nil
+}
+
+func (f *fake) Pauses(context.Context, int64) ([]waitlist.Pause, error) {
+	until := testNow.Add(time.Hour)
+	return []waitlist.Pause{
+		{Channel: waitlist.SMS, Prefix: "+49", Reason: "texts to this country are switched off", Since: testNow},
+		{Channel: waitlist.Email, Reason: "3 of the last day's 40 went to addresses that do not exist", Since: testNow, Until: &until},
+	}, f.err
+}
+func (f *fake) Resume(_ context.Context, _ int64, channel waitlist.Channel) error {
+	return f.act("resume " + string(channel))
+}
+func (f *fake) TextsPerSecond(context.Context, int64) (int, error) { return 3, f.err }
+func (f *fake) SetTextsPerSecond(_ context.Context, _ int64, n int) error {
+	if n < 1 || n > 100 {
+		return &waitlist.Invalid{Code: "invalid_rate", Field: "per_second", Message: "choose a whole number from 1 to 100"}
+	}
+	return f.act("rate " + strconv.Itoa(n))
+}
+
+// texter is Twilio, as far as tests of an account go.
+type texter struct {
+	err error
+	to  []string
+}
+
+func (x *texter) TestText(_ context.Context, _ shop.Twilio, _, to string) error {
+	x.to = append(x.to, to)
+	return x.err
 }
 
 func testTenants() *tenants {
@@ -345,7 +387,7 @@ func newConfig(t testing.TB, f *fake) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Domain: f, Shops: testTenants(), Shopify: verifier, Install: unreachable, CookieKeys: [][]byte{[]byte(strings.Repeat("k", 32))}, URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
+	return Config{Domain: f, Shops: testTenants(), Texter: &texter{}, Shopify: verifier, Install: unreachable, CookieKeys: [][]byte{[]byte(strings.Repeat("k", 32))}, URL: &url.URL{Scheme: "https", Host: "app.example.com"}, ClientID: testClient,
 		Now: func() time.Time { return testNow }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 

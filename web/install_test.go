@@ -51,7 +51,7 @@ func newSite(t *testing.T) *site {
 	s.ok(err)
 	s.list = waitlist.New(s.db, inserter, keys, client, nil, s.sim.Clock.Now, waitlist.NoPoint, log)
 	s.app = httptest.NewUnstartedServer(nil)
-	h, err := New(Config{Domain: s.list, Shops: s.store, Shopify: verifier, Install: client, CookieKeys: keys.Derived("cookie"),
+	h, err := New(Config{Domain: s.list, Shops: s.store, Texter: &texter{}, Shopify: verifier, Install: client, CookieKeys: keys.Derived("cookie"),
 		URL: &url.URL{Scheme: "http", Host: s.app.Listener.Addr().String()}, ClientID: "app", Now: s.sim.Clock.Now, Log: log})
 	s.ok(err)
 	s.app.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -27,6 +27,7 @@ import (
 	"github.com/a-h/templ"
 	"github.com/gorilla/sessions"
 
+	"holdfast/app/notify"
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 	"holdfast/app/waitlist"
@@ -71,6 +72,16 @@ type Domain interface {
 	Suppress(ctx context.Context, shopID int64, channel waitlist.Channel, address, reason string) error
 	Lift(ctx context.Context, shopID, suppressionID int64) error
 	ChangeSettings(ctx context.Context, shopID int64, set shop.Settings) error
+
+	Pauses(ctx context.Context, shopID int64) ([]waitlist.Pause, error)
+	Resume(ctx context.Context, shopID int64, channel waitlist.Channel) error
+	TextsPerSecond(ctx context.Context, shopID int64) (int, error)
+	SetTextsPerSecond(ctx context.Context, shopID int64, n int) error
+}
+
+// Texter sends the text that shows whether an account works; *notify.Sender is it.
+type Texter interface {
+	TestText(ctx context.Context, account shop.Twilio, shopName, to string) error
 }
 
 // Shops is what the pages ask of the tenants; *shop.Store is it.
@@ -79,11 +90,14 @@ type Shops interface {
 	ByTwilioKey(ctx context.Context, key string) (shop.Shop, error)
 	Settings(ctx context.Context, shopID int64) (shop.Settings, error)
 	Twilio(ctx context.Context, shopID int64) (shop.Twilio, error)
+	ConnectTwilio(ctx context.Context, shopID int64, t shop.Twilio, webhookKey string) error
+	DisconnectTwilio(ctx context.Context, shopID int64) error
 }
 
 var (
 	_ Domain = (*waitlist.Service)(nil)
 	_ Shops  = (*shop.Store)(nil)
+	_ Texter = (*notify.Sender)(nil)
 )
 
 // AppBridge is where Shopify serves App Bridge. The script refuses to run from anywhere else.
@@ -94,6 +108,7 @@ const AppBridge = "https://cdn.shopify.com/shopifycloud/app-bridge.js"
 type Config struct {
 	Domain  Domain
 	Shops   Shops
+	Texter  Texter
 	Shopify *shopify.Verifier
 	Install *shopify.Client
 	// CookieKeys sign the cookie of an installation from outside the admin: the first signs, all verify.
@@ -129,8 +144,8 @@ type server struct {
 // New returns the handler of the public listener, or what is wrong with its configuration.
 func New(c Config) (http.Handler, error) {
 	switch {
-	case c.Domain == nil, c.Shops == nil, c.Now == nil, c.Log == nil:
-		return nil, fmt.Errorf("web: domain, shops, clock or log is missing")
+	case c.Domain == nil, c.Shops == nil, c.Texter == nil, c.Now == nil, c.Log == nil:
+		return nil, fmt.Errorf("web: domain, shops, texter, clock or log is missing")
 	case c.Shopify == nil:
 		return nil, fmt.Errorf("web: the verifier of Shopify's signatures is missing: without it anybody could write")
 	case c.Install == nil || len(c.CookieKeys) == 0:

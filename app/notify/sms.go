@@ -55,6 +55,27 @@ func (s *Sender) sendText(ctx context.Context, m waitlist.Outgoing) (string, *wa
 	return *message.Sid, nil
 }
 
+// TestText sends one text with an account that may not be the shop's yet. Its error is a *waitlist.SendError,
+// and says what is wrong with the account. Nobody is told what becomes of the text after Twilio has it.
+func (s *Sender) TestText(ctx context.Context, account shop.Twilio, shopName, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if !account.Complete() {
+		return &waitlist.SendError{Outcome: waitlist.ShopFault, Code: "incomplete", Why: "a credential is missing"}
+	}
+	api, call := s.api(ctx, account)
+	message, err := api.CreateMessage((&twilio.CreateMessageParams{}).SetTo(to).SetMessagingServiceSid(account.MessagingServiceSID).
+		SetBody(seller(waitlist.Outgoing{ShopName: shopName}) + ": this is a test. Texts about items that are back in stock are sent from here. Reply STOP to opt out").
+		SetSmartEncoded(true).SetValidityPeriod(3600))
+	if err != nil {
+		return call.verdict(err)
+	}
+	if message.Status != nil && message.ErrorCode != nil && (*message.Status == "failed" || *message.Status == "undelivered") {
+		return twilioError(*message.ErrorCode, "")
+	}
+	return nil
+}
+
 // findText looks for the text that carries a notice's token, newest first. The token names one offer, so
 // whichever attempt it was from, it is the same notice. Twilio's filter by date is no use: it leaves out
 // what has not been sent yet.

@@ -193,6 +193,36 @@ func TestALookThatFailsIsNoAnswer(t *testing.T) {
 	}
 }
 
+func TestATestShowsWhatIsWrongWithAnAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sender.shops = shops{} // it is no shop's yet
+	if err := w.sender.TestText(t.Context(), account, "Acme", ann); err != nil {
+		t.Fatal(err)
+	}
+	if all := w.outbox.Messages(ann, "sms"); len(all) != 1 || !strings.HasPrefix(all[0].Body, "Acme: this is a test.") || len(all[0].Links) != 0 {
+		t.Errorf("got %+v", all)
+	}
+	for name, change := range map[string]func(*shop.Twilio){
+		"20003":      func(t *shop.Twilio) { t.APISecret = "wrong" },
+		"20404":      func(t *shop.Twilio) { t.MessagingServiceSID = "MG" + strings.Repeat("6", 32) },
+		"incomplete": func(t *shop.Twilio) { t.AuthToken = "" },
+	} {
+		wrong := account
+		change(&wrong)
+		err := w.sender.TestText(t.Context(), wrong, "Acme", ann)
+		var failed *waitlist.SendError
+		if !errors.As(err, &failed) || failed.Code != name || failed.Outcome != waitlist.ShopFault {
+			t.Errorf("%s: %+v", name, err)
+		}
+	}
+	w.fault(simkit.Fault{Target: "twilio", Op: "create", Mode: "html_502", Count: 1})
+	var failed *waitlist.SendError
+	if err := w.sender.TestText(t.Context(), account, "Acme", ann); !errors.As(err, &failed) || failed.Outcome != waitlist.Unknown {
+		t.Errorf("502: %v", err)
+	}
+}
+
 func TestAShopsTextsAreSentFromItsOwnAccountOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -1,10 +1,15 @@
 package notify
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,24 +31,49 @@ var (
 // the forwarding headers of a request; form is what stood in the body alone. Nothing in the scheme says
 // when a request was made: whatever handles it must bear repetition.
 func VerifyTwilio(account shop.Twilio, signed *url.URL, h http.Header, form url.Values) error {
-	switch {
-	case account.AuthToken == "": // anybody can sign with an empty key, and the library's validator would agree
-		return fmt.Errorf("%w: the shop has no auth token", ErrForged)
-	case h.Get("X-Twilio-Webhooks-Signature-Settings") != "":
-		return fmt.Errorf("%w: signed with a shared key, and none is configured: let Twilio sign with the auth token", ErrForged)
-	case len(h.Values("X-Twilio-Signature")) != 1:
+	if len(h.Values("X-Twilio-Signature")) != 1 {
 		return fmt.Errorf("%w: not one signature but %d", ErrForged, len(h.Values("X-Twilio-Signature")))
 	}
 	first := make(map[string]string, len(form)) // of a name that comes twice only the first value is signed
 	for name := range form {
 		first[name] = form.Get(name)
 	}
-	validator := client.NewRequestValidator(account.AuthToken)
-	if !validator.Validate(signed.String(), first, h.Get("X-Twilio-Signature")) {
-		return ErrForged
+	switch how := h.Values("X-Twilio-Webhooks-Signature-Settings"); {
+	case len(how) > 0:
+		if err := verifyShared(account.SharedKey, strings.Join(how, ","), signed.String(), first, h.Get("X-Twilio-Signature")); err != nil {
+			return err
+		}
+	case account.AuthToken == "": // anybody can sign with an empty key, and the library's validator would agree
+		return fmt.Errorf("%w: it is signed with an auth token, and the shop has none", ErrForged)
+	default:
+		validator := client.NewRequestValidator(account.AuthToken)
+		if !validator.Validate(signed.String(), first, h.Get("X-Twilio-Signature")) {
+			return ErrForged
+		}
 	}
 	if form.Get("AccountSid") != account.AccountSID {
 		return fmt.Errorf("%w: it speaks of another account", ErrForged)
+	}
+	return nil
+}
+
+// verifyShared verifies a signature by a shared key, which Twilio announces in a header of its own, such as
+// "key=WK0123,algorithm=HMAC_SHA256": the same string is signed as by the auth token, with another hash.
+func verifyShared(key, how, address string, params map[string]string, signature string) error {
+	if key == "" {
+		return fmt.Errorf("%w: it is signed with a shared key (%s), and the shop has none: enter it, or let Twilio sign with the auth token", ErrForged, oneLine(how))
+	}
+	if !slices.ContainsFunc(strings.Split(how, ","), func(p string) bool { return strings.TrimSpace(p) == "algorithm=HMAC_SHA256" }) {
+		return fmt.Errorf("%w: it is signed in a way that is not known here (%s)", ErrForged, oneLine(how))
+	}
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(address))
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		mac.Write([]byte(name + params[name]))
+	}
+	got, err := base64.StdEncoding.DecodeString(signature)
+	if err != nil || !hmac.Equal(got, mac.Sum(nil)) {
+		return ErrForged
 	}
 	return nil
 }

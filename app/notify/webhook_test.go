@@ -1,9 +1,15 @@
 package notify
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
 	"holdfast/app/notify/twiliosim"
@@ -94,6 +100,53 @@ func TestAForgedCallbackIsRefused(t *testing.T) {
 		}
 		if got, ok, err := ReadStatus(f.account, parse(t, f.to), f.h, f.form); !errors.Is(err, ErrForged) || ok {
 			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+// sharedSign signs as Twilio does with a shared key.
+func sharedSign(key, to string, form url.Values) string {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(to))
+	for _, name := range slices.Sorted(maps.Keys(form)) {
+		mac.Write([]byte(name + form.Get(name)))
+	}
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+func TestACallbackSignedWithASharedKeyIsBelievedByThatKeyAlone(t *testing.T) {
+	t.Parallel()
+	to, form := inbound()
+	with := func(authToken, sharedKey string) shop.Twilio {
+		a := account
+		a.AuthToken, a.SharedKey = authToken, sharedKey
+		return a
+	}
+	const how = "key=WK1,algorithm=HMAC_SHA256"
+	for name, c := range map[string]struct {
+		account   shop.Twilio
+		how       []string
+		signature string
+		says      string // "" believes it
+	}{
+		"its key":                 {with("", "shared"), []string{how}, sharedSign("shared", to, form), ""},
+		"its key, beside a token": {with("token", "shared"), []string{how}, sharedSign("shared", to, form), ""},
+		"the token, beside a key": {with("token", "shared"), nil, twiliosim.Sign("token", to, form), ""},
+		"another key":             {with("", "shared"), []string{how}, sharedSign("guess", to, form), "not signed by"},
+		"the token's hash":        {with("token", "shared"), []string{how}, twiliosim.Sign("token", to, form), "not signed by"},
+		"no key is configured":    {with("token", ""), []string{how}, sharedSign("", to, form), "the shop has none: enter it"},
+		"an unknown algorithm":    {with("", "shared"), []string{"key=WK1,algorithm=HMAC_SHA512"}, sharedSign("shared", to, form), "in a way that is not known here"},
+		"an empty header":         {with("", "shared"), []string{""}, sharedSign("shared", to, form), "in a way that is not known here"},
+		"the empty token":         {with("", "shared"), nil, twiliosim.Sign("", to, form), "the shop has none"},
+		"not base64":              {with("", "shared"), []string{how}, "?", "not signed by"},
+	} {
+		h := http.Header{"X-Twilio-Signature": {c.signature}}
+		if c.how != nil {
+			h["X-Twilio-Webhooks-Signature-Settings"] = c.how
+		}
+		_, err := ReadText(c.account, parse(t, to), h, form)
+		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, ErrForged) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

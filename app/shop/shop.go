@@ -39,14 +39,15 @@ type Twilio struct {
 	AccountSID          string `json:"account_sid"`
 	APIKey              string `json:"api_key"`
 	APISecret           string `json:"api_secret"`
-	AuthToken           string `json:"auth_token"` // signs Twilio's webhooks
+	AuthToken           string `json:"auth_token"`           // signs Twilio's webhooks
+	SharedKey           string `json:"shared_key,omitempty"` // signs them instead, for a merchant who does not give the auth token away
 	MessagingServiceSID string `json:"messaging_service_sid"`
 }
 
 // Complete says whether nothing is missing. A blank credential is never used: a library may fall back
 // to another account's.
 func (t Twilio) Complete() bool {
-	return t.AccountSID != "" && t.APIKey != "" && t.APISecret != "" && t.AuthToken != "" && t.MessagingServiceSID != ""
+	return t.AccountSID != "" && t.APIKey != "" && t.APISecret != "" && (t.AuthToken != "" || t.SharedKey != "") && t.MessagingServiceSID != ""
 }
 
 // Store keeps shops, their settings and their sealed secrets.
@@ -132,7 +133,17 @@ func (s *Store) open(ctx context.Context, sql string, shopID int64, what string)
 	return secret, nil
 }
 
-// ConnectTwilio stores the shop's Twilio credentials, sealed, and the key of its webhook URLs.
+// DisconnectTwilio forgets the shop's Twilio credentials. The key of its webhook URLs stays: whoever connects
+// an account again need not change it at Twilio.
+func (s *Store) DisconnectTwilio(ctx context.Context, shopID int64) error {
+	if _, err := s.db.Exec(ctx, `UPDATE shops SET sealed_twilio = NULL WHERE id = $1`, shopID); err != nil {
+		return fmt.Errorf("disconnect twilio: %w", err)
+	}
+	return nil
+}
+
+// ConnectTwilio stores the shop's Twilio credentials, sealed, and the key of its webhook URLs unless it has
+// one. They must have been checked: from now on shoppers can choose texts.
 func (s *Store) ConnectTwilio(ctx context.Context, shopID int64, t Twilio, webhookKey string) error {
 	if !t.Complete() || webhookKey == "" {
 		return errors.New("connect twilio: a credential is blank")
@@ -141,7 +152,7 @@ func (s *Store) ConnectTwilio(ctx context.Context, shopID int64, t Twilio, webho
 	if err != nil {
 		return fmt.Errorf("connect twilio: %w", err)
 	}
-	tag, err := s.db.Exec(ctx, `UPDATE shops SET sealed_twilio = $2, twilio_key = $3 WHERE id = $1`, shopID, s.keys.Seal(shopID, "twilio", raw), webhookKey)
+	tag, err := s.db.Exec(ctx, `UPDATE shops SET sealed_twilio = $2, twilio_key = coalesce(twilio_key, $3) WHERE id = $1`, shopID, s.keys.Seal(shopID, "twilio", raw), webhookKey)
 	if err != nil {
 		return fmt.Errorf("connect twilio: %w", err)
 	}

@@ -296,7 +296,9 @@ func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku str
 	var w Waitability
 	var name string
 	var texts bool
-	err := s.db.QueryRow(ctx, `SELECT name, sealed_twilio IS NOT NULL FROM shops WHERE id = $1`, shopID).Scan(&name, &texts)
+	err := s.db.QueryRow(ctx, `
+		SELECT name, sealed_twilio IS NOT NULL AND NOT EXISTS (SELECT FROM pauses WHERE shop_id = $1 AND channel = 'sms' AND prefix = '' AND ended_at IS NULL AND until IS NULL)
+		FROM shops WHERE id = $1`, shopID).Scan(&name, &texts)
 	if err != nil {
 		return w, fmt.Errorf("waitable: %w", err)
 	}

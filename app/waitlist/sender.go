@@ -175,6 +175,28 @@ func (s *Service) Resume(ctx context.Context, shopID int64, channel Channel) err
 	return nil
 }
 
+// TextsPerSecond is how many texts a shop's messaging service sends in a second.
+func (s *Service) TextsPerSecond(ctx context.Context, shopID int64) (int, error) {
+	n := textsPerSecond
+	err := s.db.QueryRow(ctx, `SELECT per_second FROM senders WHERE shop_id = $1 AND channel = 'sms'`, shopID).Scan(&n)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, fmt.Errorf("texts per second: %w", err)
+	}
+	return n, nil
+}
+
+// SetTextsPerSecond sets it, or returns an *Invalid.
+func (s *Service) SetTextsPerSecond(ctx context.Context, shopID int64, n int) error {
+	if n < 1 || n > 100 {
+		return &Invalid{"invalid_rate", "per_second", "choose a whole number from 1 to 100"}
+	}
+	_, err := s.db.Exec(ctx, `INSERT INTO senders (shop_id, channel, per_second) VALUES ($1, 'sms', $2) ON CONFLICT (shop_id, channel) DO UPDATE SET per_second = $2`, shopID, n)
+	if err != nil {
+		return fmt.Errorf("set texts per second: %w", err)
+	}
+	return nil
+}
+
 // Pause is a pause as the merchant sees it.
 type Pause struct {
 	Channel Channel    `db:"channel"`

@@ -137,7 +137,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 		return err
 	}
 	list := waitlist.New(pool, inserter, c.keys, admin, sender, now, point, log)
-	public, err := web.New(web.Config{Domain: list, Shops: shops, Shopify: verifier, Install: admin, CookieKeys: c.keys.Derived("install cookie"), TrustedHops: c.hops, URL: c.public, EmailWebhookKey: c.emailWebhookKey,
+	public, err := web.New(web.Config{Domain: list, Shops: shops, Texter: sender, Shopify: verifier, Install: admin, CookieKeys: c.keys.Derived("install cookie"), TrustedHops: c.hops, URL: c.public, EmailWebhookKey: c.emailWebhookKey,
 		ClientID: c.clientID, AppBridgeURL: bridge, Webhook: counted.webhook, Now: now, Log: log})
 	if err != nil {
 		return err

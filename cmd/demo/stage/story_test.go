@@ -35,6 +35,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"AShopComesAndGoesAndComesBack":               aShopComesAndGoesAndComesBack,
 		"AStopIsHeardAtBothEnds":                      aStopIsHeardAtBothEnds,
 		"ABounceAndAComplaintAreHeard":                aBounceAndAComplaintAreHeard,
+		"AMerchantConnectsTwilio":                     aMerchantConnectsTwilio,
 		"KilledAtRandomUnderLoad":                     killedAtRandomUnderLoad,
 		"TheDatabaseIsLostForAWhile":                  theDatabaseIsLostForAWhile,
 		"StoppedUnderLoadNothingFails":                stoppedUnderLoadNothingFails,
@@ -540,6 +541,58 @@ func aStopIsHeardAtBothEnds(t *testing.T, binary string) {
 	if texts, err := s.c.Messages(t.Context(), phone); err != nil || len(texts) != 1 {
 		t.Errorf("%d texts after a STOP, %v", len(texts), err)
 	}
+}
+
+// Texts are offered while a Twilio account is connected that works.
+func aMerchantConnectsTwilio(t *testing.T, binary string) {
+	s := newScene(t, binary, 1)
+	texts := func(want bool) {
+		t.Helper()
+		answer, err := s.c.Ask(t.Context(), FirstShop, oak)
+		s.must(err)
+		if bytes.Contains(answer.Body, []byte(`"sms"`)) != want {
+			t.Errorf("texts are to be offered: %v, the answer is %s", want, answer.Body)
+		}
+	}
+	admin := func(path string, form map[string]string, want int, says string) {
+		t.Helper()
+		var reply struct {
+			Status int
+			Body   string
+		}
+		s.must(s.c.Do(t.Context(), "POST", "/sim/admin", map[string]any{"shop": FirstShop, "method": "POST", "path": path, "form": form}, &reply))
+		if reply.Status != want || !strings.Contains(reply.Body, says) {
+			t.Errorf("%s: %d, want %d and %q", path, reply.Status, want, says)
+		}
+	}
+	texts(true)
+	admin("/settings/senders/disconnect", nil, 303, "")
+	texts(false)
+	account := twilioOf(FirstShop)
+	const phone = "+447400123456"
+	form := map[string]string{"account_sid": account.AccountSID, "api_key": account.APIKey, "api_secret": strings.Repeat("0", 32), "auth_token": account.AuthToken,
+		"messaging_service_sid": account.MessagingServiceSID, "phone": phone}
+	admin("/settings/senders", form, 422, "refuses the account")
+	texts(false)
+	form["api_secret"] = account.APISecret
+	admin("/settings/senders", form, 303, "")
+	texts(true)
+	if got, err := s.c.Messages(t.Context(), phone); err != nil || len(got) != 1 || !strings.Contains(got[0].Body, "this is a test") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// An account that stops working takes texts off the storefront, until it is put right.
+	_, err := s.c.Join(t.Context(), FirstShop, "203.0.113.1", Tap{VariantID: oak, Channel: "sms", Contact: phone, Consent: "1"})
+	s.must(err)
+	_, err = s.c.Fault(t.Context(), map[string]any{"target": "twilio", "op": "create", "mode": "status", "code": 20003, "count": 1})
+	s.must(err)
+	s.stock(1)
+	s.wantStates("waiting")
+	s.stock(0)
+	texts(false)
+	admin("/settings/senders/test", map[string]string{"phone": phone}, 303, "")
+	texts(true)
+	s.stock(1)
+	s.wantStates("offered")
 }
 
 // A bounce and a complaint are heard as a STOP is, and nobody else can report them.
