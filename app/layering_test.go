@@ -50,6 +50,7 @@ var libraries = map[string]string{
 	"github.com/bold-commerce/go-shopify":        "app/shopify",
 	"github.com/twilio/twilio-go":                "app/notify",
 	"github.com/wneessen/go-mail":                "app/notify",
+	"github.com/emersion/go-msgauth":             "app/notify",
 	"github.com/vektah/gqlparser":                "app/shopify/shopifysim",
 	"github.com/emersion/go-smtp":                "app/notify/smtpsim",
 	"github.com/fergusstrange/embedded-postgres": "app/db/embedded",

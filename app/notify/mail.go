@@ -12,7 +12,9 @@ import (
 	"net/textproto"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -29,6 +31,9 @@ type smtpServer struct {
 	helo           string
 	dial           func(ctx context.Context, network, addr string) (net.Conn, error)
 	roots          *x509.CertPool // nil: the system's
+
+	mu      sync.Mutex
+	waiting []*mailConn // connections that wait for the next mail
 }
 
 // parse reads smtp://user:password@host:port. What it complains about is never shown: it may be a secret.
@@ -131,27 +136,90 @@ func (s *Sender) composeMail(m waitlist.Outgoing) ([]byte, error) {
 	if _, err := msg.WriteTo(&raw); err != nil {
 		return nil, err
 	}
-	return raw.Bytes(), nil
+	return s.sign(raw.Bytes())
 }
 
-// deliver speaks SMTP with the mail server, step by step, because what a failure means depends on the
-// step: before the mail's last line nothing was accepted, after it everything may have been.
-// (The library's own Client.Send reports a failure of the RSET that follows a mail as a failure of the mail.)
-func (s *Sender) deliver(ctx context.Context, to string, raw []byte) *waitlist.SendError {
-	unreached := func(doing string, err error) *waitlist.SendError {
-		return &waitlist.SendError{Outcome: waitlist.Retry, Code: smtpCode(err), Why: "mail server: " + doing + ": " + oneLine(err.Error())}
+// mailConn is a connection to the mail server on which mails can be handed over, one after the other.
+type mailConn struct {
+	net.Conn // below TLS: its deadline is everybody's, and nothing else extends it
+	client   *smtp.Client
+	mails    int // handed over so far
+	idle     *time.Timer
+}
+
+const (
+	// idleConns and idleFor bound the connections that wait for the next mail: servers close them after some
+	// minutes, and do not like many.
+	idleConns = 4
+	idleFor   = 20 * time.Second
+	// mailsPerConn is what any server takes on one connection.
+	mailsPerConn = 50
+)
+
+// take returns a connection that has handed over a mail before, or nil.
+func (s *smtpServer) take() *mailConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
 	}
+	c := s.waiting[len(s.waiting)-1]
+	s.waiting = s.waiting[:len(s.waiting)-1]
+	c.idle.Stop()
+	return c
+}
+
+// keep lets a connection wait for the next mail, or says goodbye.
+func (s *smtpServer) keep(c *mailConn) {
+	s.mu.Lock()
+	if c.mails < mailsPerConn && len(s.waiting) < idleConns {
+		c.idle = time.AfterFunc(idleFor, func() {
+			s.mu.Lock()
+			at := slices.Index(s.waiting, c)
+			if at >= 0 {
+				s.waiting = slices.Delete(s.waiting, at, at+1)
+			}
+			s.mu.Unlock()
+			if at >= 0 {
+				c.goodbye()
+			}
+		})
+		s.waiting = append(s.waiting, c)
+		c = nil
+	}
+	s.mu.Unlock()
+	if c != nil {
+		c.goodbye()
+	}
+}
+
+// goodbye ends a connection. What comes of it changes nothing, and is not waited for long.
+func (c *mailConn) goodbye() {
+	if err := c.SetDeadline(time.Now().Add(time.Second)); err == nil {
+		_ = c.client.Quit()
+	}
+	c.Close()
+}
+
+func unreached(doing string, err error) *waitlist.SendError {
+	return &waitlist.SendError{Outcome: waitlist.Retry, Code: smtpCode(err), Why: "mail server: " + doing + ": " + oneLine(err.Error())}
+}
+
+// connect opens a connection to the mail server, with TLS and a login.
+func (s *Sender) connect(ctx context.Context) (_ *mailConn, failed *waitlist.SendError) {
 	conn, err := s.smtp.dial(ctx, "tcp", net.JoinHostPort(s.smtp.host, s.smtp.port))
 	if err != nil {
-		return unreached("connecting", err)
+		return nil, unreached("connecting", err)
 	}
-	// The deadline stays on the connection below TLS, and nothing extends it.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	defer conn.Close()
+	defer func() {
+		if !stop() || failed != nil {
+			conn.Close()
+		}
+	}()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
-			return unreached("connecting", err)
+			return nil, unreached("connecting", err)
 		}
 	}
 	secure := &tls.Config{ServerName: s.smtp.host, MinVersion: tls.VersionTLS12, RootCAs: s.smtp.roots}
@@ -159,25 +227,25 @@ func (s *Sender) deliver(ctx context.Context, to string, raw []byte) *waitlist.S
 	if s.smtp.implicitTLS {
 		t := tls.Client(conn, secure)
 		if err := t.HandshakeContext(ctx); err != nil {
-			return unreached("TLS", err)
+			return nil, unreached("TLS", err)
 		}
 		wire = t
 	}
 	client, err := smtp.NewClient(wire, s.smtp.host)
 	if err != nil {
-		return unreached("greeting", err)
+		return nil, unreached("greeting", err)
 	}
 	client.SkipSMTPUTF8(true)
 	if err := client.Hello(s.smtp.helo); err != nil {
-		return unreached("EHLO", err)
+		return nil, unreached("EHLO", err)
 	}
 	if !s.smtp.implicitTLS {
 		if offered, _ := client.Extension("STARTTLS"); offered {
 			if err := client.StartTLS(secure); err != nil {
-				return unreached("STARTTLS", err)
+				return nil, unreached("STARTTLS", err)
 			}
 		} else if !isLoopback(s.smtp.host) {
-			return unreached("STARTTLS", errors.New("not offered, and mails are not sent in the clear"))
+			return nil, unreached("STARTTLS", errors.New("not offered, and mails are not sent in the clear"))
 		}
 	}
 	if s.smtp.user != "" {
@@ -185,30 +253,70 @@ func (s *Sender) deliver(ctx context.Context, to string, raw []byte) *waitlist.S
 			s.log.ErrorContext(ctx, "the mail server refuses our login: check the mail server's user and password", "err", oneLine(err.Error()))
 			failed := unreached("login", err)
 			failed.After = time.Minute
-			return failed
+			return nil, failed
 		}
 	}
-	if err := client.Mail("<" + s.from + ">"); err != nil {
-		return mailRefused("MAIL", err)
+	return &mailConn{Conn: conn, client: client}, nil
+}
+
+// deliver hands a mail to the mail server, on a connection that waits for one if there is one.
+func (s *Sender) deliver(ctx context.Context, to string, raw []byte) *waitlist.SendError {
+	for c := s.smtp.take(); c != nil; c = s.smtp.take() {
+		failed, gone := s.handOver(ctx, c, to, raw)
+		if !gone {
+			return failed
+		}
+		// The server had closed it while it waited: nothing was said on it.
 	}
-	if err := client.Rcpt("<" + to + ">"); err != nil {
-		return mailRefused("RCPT", err)
+	c, failed := s.connect(ctx)
+	if failed != nil {
+		return failed
 	}
-	data, err := client.Data()
+	failed, _ = s.handOver(ctx, c, to, raw)
+	return failed
+}
+
+// handOver speaks SMTP step by step, because what a failure means depends on the step: before the mail's
+// last line nothing was accepted, after it everything may have been. gone is true when the server did not
+// even answer to the first step. (The library's own Client.Send reports a failure of the RSET that follows a
+// mail as a failure of the mail.)
+func (s *Sender) handOver(ctx context.Context, c *mailConn, to string, raw []byte) (failed *waitlist.SendError, gone bool) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer func() {
+		switch {
+		case !stop() || failed != nil && failed.Code == "no answer":
+			c.Close()
+		case failed != nil:
+			c.goodbye()
+		default:
+			c.mails++
+			s.smtp.keep(c)
+		}
+	}()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(deadline); err != nil {
+			return mailRefused("MAIL", err), c.mails > 0
+		}
+	}
+	if err := c.client.Mail("<" + s.from + ">"); err != nil {
+		failed = mailRefused("MAIL", err)
+		// Servers that close a connection for its idleness say 421, or nothing.
+		return failed, c.mails > 0 && ctx.Err() == nil && (failed.Code == "no answer" || strings.HasPrefix(failed.Code, "421"))
+	}
+	if err := c.client.Rcpt("<" + to + ">"); err != nil {
+		return mailRefused("RCPT", err), false
+	}
+	data, err := c.client.Data()
 	if err != nil {
-		return mailRefused("DATA", err)
+		return mailRefused("DATA", err), false
 	}
 	if _, err := data.Write(raw); err != nil {
-		return unreached("sending", err) // without its last line a mail is not accepted
+		return &waitlist.SendError{Outcome: waitlist.Retry, Code: "no answer", Why: "mail server: sending: " + oneLine(err.Error())}, false // without its last line a mail is not accepted
 	}
 	if err := data.Close(); err != nil {
-		return mailRefused("end of DATA", err)
+		return mailRefused("end of DATA", err), false
 	}
-	// It is accepted; what comes of the goodbye changes nothing, and is not waited for long.
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err == nil {
-		_ = client.Quit()
-	}
-	return nil
+	return nil, false
 }
 
 func (s *Sender) authenticate(client *smtp.Client) error {

@@ -11,6 +11,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,6 +228,79 @@ func TestMailsAreEncryptedWhenTheServerOffersIt(t *testing.T) {
 		}
 		w.sender.smtp.roots = roots
 		w.wantAccepted(mailNotice())
+	}
+}
+
+// dials counts the connections of a sender.
+func dials(w *world) *atomic.Int32 {
+	n, dial := &atomic.Int32{}, w.sender.smtp.dial
+	w.sender.smtp.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		n.Add(1)
+		return dial(ctx, network, addr)
+	}
+	return n
+}
+
+func TestMailsGoOverOneConnectionOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	cert, roots := selfSigned(t)
+	for name, opts := range map[string]smtpsim.Options{
+		"open": {}, "STARTTLS with login": {TLS: &tls.Config{Certificates: []tls.Certificate{cert}}, User: "user", Password: "secret"},
+	} {
+		w := newWorldWith(t, opts)
+		w.sender.smtp.roots = roots
+		opened := dials(w)
+		for range mailsPerConn + 1 {
+			if _, err := w.sender.Send(t.Context(), mailNotice()); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if n := opened.Load(); n != 2 { // no server takes any number on one
+			t.Errorf("%s: %d connections", name, n)
+		}
+		// After a refusal the connection is not used again.
+		w.fault(simkit.Fault{Target: "smtp", Mode: "status", Code: 550, Count: 1})
+		w.outbox.Reset()
+		w.wantFailed(mailNotice(), waitlist.DeadAddr, 0)
+		w.wantAccepted(mailNotice())
+		if n := opened.Load(); n != 3 {
+			t.Errorf("%s: %d connections", name, n)
+		}
+	}
+}
+
+func TestAMailIsNotLostToAConnectionThatTheServerHasClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.wantAccepted(mailNotice())
+	w.outbox.Reset()
+	opened := dials(w)
+	w.fault(simkit.Fault{Target: "smtp", Mode: "down", Count: 1}) // at the first word on the connection that waits
+	w.wantAccepted(mailNotice())
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d more connections", n)
+	}
+}
+
+func TestMailsThatGoAtOnceDoNotShareAConnection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var senders sync.WaitGroup
+	for range 30 {
+		senders.Go(func() {
+			if _, err := w.sender.Send(t.Context(), mailNotice()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	senders.Wait()
+	if n := len(w.outbox.Messages("", "")); n != 30 {
+		t.Errorf("%d mails", n)
+	}
+	w.sender.smtp.mu.Lock()
+	defer w.sender.smtp.mu.Unlock()
+	if n := len(w.sender.smtp.waiting); n > idleConns {
+		t.Errorf("%d connections wait", n)
 	}
 }
 

@@ -9,6 +9,7 @@ package notify
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/emersion/go-msgauth/dkim"
 
 	"holdfast/app/shop"
 	"holdfast/app/waitlist"
@@ -33,6 +36,10 @@ type Config struct {
 	SMTPURL string
 	// EmailFrom is the address that mails come from. Its name is replaced by the shop's.
 	EmailFrom string
+	// DKIMKey, if set, signs mails for the domain of EmailFrom, under DKIMSelector: RSA of 2,048 bits or more,
+	// or Ed25519. Without it the mail server has to.
+	DKIMKey      crypto.Signer
+	DKIMSelector string
 	// Sim, if set, is the base of the simulators: requests to https://api.twilio.com/x go to Sim/twilio/x.
 	// It and PublicURL must be loopback addresses then.
 	Sim string
@@ -50,7 +57,8 @@ const sendTimeout = waitlist.SendTimeout - 5*time.Second
 
 // Sender sends messages. It implements waitlist.Sender and is safe for use by many goroutines.
 type Sender struct {
-	public  string // without a slash at the end
+	dkim    *dkim.SignOptions // nil: the mail server signs
+	public  string            // without a slash at the end
 	from    string
 	smtp    smtpServer
 	sim     *url.URL
@@ -99,6 +107,9 @@ func New(cfg Config, shops Shops, log *slog.Logger) (*Sender, error) {
 		s.from = a.Send
 	} else {
 		s.from = from.Address
+	}
+	if s.dkim, err = dkimOptions(cfg, s.from); err != nil {
+		faults = append(faults, fmt.Errorf("DKIM: %w", err))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err

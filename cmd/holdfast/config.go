@@ -1,7 +1,10 @@
 package main
 
 import (
+	"crypto"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -32,6 +35,8 @@ type config struct {
 	keys *shop.Keys
 
 	smtpURL, emailFrom string
+	dkimKey            crypto.Signer // of EMAIL_FROM's domain; nil: the mail server signs
+	dkimSelector       string
 	emailWebhookKey    string // unguessable part of the address of Postmark's reports; empty: none are taken
 
 	sim string // HOLDFAST_SIM: base of the simulators; empty in production
@@ -61,8 +66,8 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 		clientID:     needed("SHOPIFY_CLIENT_ID", "the client id of the Shopify app, from its page in the Dev Dashboard"),
 		clientSecret: needed("SHOPIFY_CLIENT_SECRET", "the client secret of the Shopify app, from the same page"), clientSecretOld: env("SHOPIFY_CLIENT_SECRET_OLD"),
 		smtpURL:         needed("SMTP_URL", "where mails go, such as smtps://user:password@smtp.example.com:465"),
-		emailWebhookKey: env("EMAIL_WEBHOOK_KEY"),
-		sim:             strings.TrimSuffix(env("HOLDFAST_SIM"), "/"),
+		emailWebhookKey: env("EMAIL_WEBHOOK_KEY"), dkimSelector: env("DKIM_SELECTOR"),
+		sim: strings.TrimSuffix(env("HOLDFAST_SIM"), "/"),
 	}
 	c.directURL = or("DATABASE_DIRECT_URL", c.databaseURL)
 	c.data = or("HOLDFAST_DATA", dataFolder())
@@ -84,6 +89,12 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 			fault("EMAIL_FROM must be one mail address and no name, such as restock@mail.example.com")
 		}
 		c.emailFrom = from
+	}
+	if path := env("DKIM_KEY_FILE"); path != "" || c.dkimSelector != "" {
+		var err error
+		if c.dkimKey, err = readSigner(path); err != nil {
+			fault("DKIM_KEY_FILE and DKIM_SELECTOR belong together: %w", err)
+		}
 	}
 	if k := c.emailWebhookKey; k != "" && (len(k) < 24 || url.PathEscape(k) != k) {
 		fault("EMAIL_WEBHOOK_KEY is a secret of 24 or more letters and digits: openssl rand -hex 24")
@@ -117,6 +128,27 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 		}
 	}
 	return c, errors.Join(faults...)
+}
+
+// readSigner reads a private key from a file in PEM, PKCS #8 or PKCS #1. Its errors show nothing of it.
+func readSigner(path string) (crypto.Signer, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(raw)
+	if block == nil {
+		return nil, errors.New("the file is not in PEM: openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048")
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return key, nil
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	signer, ok := key.(crypto.Signer)
+	if err != nil || !ok {
+		return nil, errors.New("the file has no private key of PKCS #8 or PKCS #1")
+	}
+	return signer, nil
 }
 
 // dataFolder is where the embedded PostgreSQL keeps its data unless HOLDFAST_DATA says otherwise. root's own

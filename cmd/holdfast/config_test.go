@@ -2,7 +2,13 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -47,6 +53,48 @@ func TestAllFaultsAreSaidAtOnceAndNoSecretIs(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "secret") && strings.Contains(err.Error(), "not-a-key") {
 		t.Errorf("a secret is printed:\n%v", err)
+	}
+}
+
+func TestTheKeyThatSignsMailsIsReadFromItsFile(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string, raw []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, c := range map[string]struct {
+		path, selector, says string
+	}{
+		"a key":         {file("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "s1", ""},
+		"no file":       {"/nowhere/key.pem", "s1", "DKIM_KEY_FILE"},
+		"a name alone":  {"", "s1", "DKIM_KEY_FILE"},
+		"not PEM":       {file("raw", der), "s1", "not in PEM"},
+		"another thing": {file("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("secret")})), "s1", "no private key"},
+	} {
+		values := good()
+		values["DKIM_KEY_FILE"], values["DKIM_SELECTOR"] = c.path, c.selector
+		cfg, err := readConfig(env(values), false)
+		if c.says == "" && (err != nil || cfg.dkimKey == nil) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, k := range []string{"short", "twenty-four/and/a/slash/or/two"} {
+		values := good()
+		values["EMAIL_WEBHOOK_KEY"] = k
+		if _, err := readConfig(env(values), false); err == nil || !strings.Contains(err.Error(), "EMAIL_WEBHOOK_KEY") || strings.Contains(err.Error(), k) {
+			t.Errorf("%q: %v", k, err)
+		}
 	}
 }
 

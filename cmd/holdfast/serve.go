@@ -128,7 +128,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	sender, err := notify.New(notify.Config{PublicURL: c.public.String(), SMTPURL: c.smtpURL, EmailFrom: c.emailFrom, Sim: c.sim}, shops, log)
+	sender, err := notify.New(notify.Config{PublicURL: c.public.String(), SMTPURL: c.smtpURL, EmailFrom: c.emailFrom, DKIMKey: c.dkimKey, DKIMSelector: c.dkimSelector, Sim: c.sim}, shops, log)
 	if err != nil {
 		return err
 	}

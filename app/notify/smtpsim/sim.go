@@ -163,20 +163,29 @@ type session struct {
 	loggedIn bool
 	in       bool // a mail is being handed over
 	from, to string
+	mails    int            // begun on this connection
 	pending  []simkit.Fault // fired at RCPT, due at DATA
 }
 
 func (s *Sim) session(c *smtp.Conn) (smtp.Session, error) {
-	// Asking for faults counts them, so ask only when the server is to be down.
+	if s.down() {
+		c.Conn().Close()
+		return nil, errors.New("down")
+	}
+	return &session{sim: s, conn: c}, nil
+}
+
+// down says whether the server is to be down just now. Asking for faults counts them, so it asks only when
+// there is one of that kind.
+func (s *Sim) down() bool {
 	if slices.ContainsFunc(s.faults.List(), func(f simkit.Fault) bool { return f.Target == "smtp" && f.Mode == "down" }) {
 		for _, f := range s.faults.Take("smtp", "rcpt", "") {
 			if f.Mode == "down" {
-				c.Conn().Close()
-				return nil, errors.New("down")
+				return true
 			}
 		}
 	}
-	return &session{sim: s, conn: c}, nil
+	return false
 }
 
 func (s *session) AuthMechanisms() []string {
@@ -200,6 +209,13 @@ func (s *session) Mail(from string, _ *smtp.MailOptions) error {
 	if s.sim.opts.User != "" && !s.loggedIn {
 		return smtp.ErrAuthRequired
 	}
+	if s.from != "" || s.mails > 0 { // a later mail on this connection: the server may have gone down meanwhile
+		if s.sim.down() {
+			s.conn.Conn().Close()
+			return errors.New("down")
+		}
+	}
+	s.mails++
 	s.begin()
 	s.from = from
 	return nil
