@@ -174,8 +174,8 @@ func (f *fake) Receive(_ context.Context, _ int64, w waitlist.Webhook) (bool, er
 func (f *fake) Delivered(_ context.Context, _ int64, d waitlist.Delivery) error {
 	return f.act(strings.TrimSpace("delivered " + d.ProviderID + " " + d.Status + " " + d.To))
 }
-func (f *fake) InboundText(_ context.Context, _ int64, from, body, _ string) (string, error) {
-	return "stop", f.act("text " + from + " " + body)
+func (f *fake) InboundText(_ context.Context, _ int64, id, from, body, _ string) (string, error) {
+	return "stop", f.act("text " + id + " " + from + " " + body)
 }
 
 func (f *fake) Totals(context.Context, int64) (waitlist.Totals, error) {

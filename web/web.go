@@ -50,7 +50,7 @@ type Domain interface {
 
 	Receive(ctx context.Context, shopID int64, w waitlist.Webhook) (fresh bool, err error)
 	Delivered(ctx context.Context, shopID int64, d waitlist.Delivery) error
-	InboundText(ctx context.Context, shopID int64, from, body, optOutType string) (string, error)
+	InboundText(ctx context.Context, shopID int64, id, from, body, optOutType string) (string, error)
 
 	Totals(ctx context.Context, shopID int64) (waitlist.Totals, error)
 	Notes(ctx context.Context, shopID int64) ([]waitlist.Note, error)

@@ -106,7 +106,7 @@ func (s *server) inboundText(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return s.refuseTwilio(r, err)
 	}
-	if _, err := s.Domain.InboundText(r.Context(), sh.ID, text.From, text.Body, text.OptOutType); err != nil {
+	if _, err := s.Domain.InboundText(r.Context(), sh.ID, text.ID, text.From, text.Body, text.OptOutType); err != nil {
 		return fmt.Errorf("inbound text: %w", err)
 	}
 	w.Header().Set("Content-Type", "text/xml; charset=utf-8")

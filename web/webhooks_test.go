@@ -71,13 +71,13 @@ func TestAWebhookThatIsTooLargeIsRefused(t *testing.T) {
 func TestTwilioIsBelievedByItsSignatureOfThePublicAddress(t *testing.T) {
 	t.Parallel()
 	const base = "https://app.example.com"
-	const text, report = "AccountSid=AC1&From=%2B447400123456&Body=STOP", "AccountSid=AC1&MessageSid=SM1&MessageStatus="
+	const text, report = "AccountSid=AC1&MessageSid=SM2&From=%2B447400123456&Body=STOP", "AccountSid=AC1&MessageSid=SM1&MessageStatus="
 	for _, c := range []struct {
 		path, form, signed string
 		status             int
 		body, act          string
 	}{
-		{"/webhooks/twilio/k3y/inbound", text, base + "/webhooks/twilio/k3y/inbound", 200, "<Response/>", "text +447400123456 STOP"},
+		{"/webhooks/twilio/k3y/inbound", text, base + "/webhooks/twilio/k3y/inbound", 200, "<Response/>", "text SM2 +447400123456 STOP"},
 		{"/webhooks/twilio/k3y/status?message=7&x=%20", report + "delivered", base + "/webhooks/twilio/k3y/status?message=7&x=%20", 204, "", "delivered SM1 delivered"},
 		{"/webhooks/twilio/k3y/status", report + "strange", base + "/webhooks/twilio/k3y/status", 204, "", ""},
 		{"/webhooks/twilio/k3y/status", "AccountSid=AC1", base + "/webhooks/twilio/k3y/status", 400, "invalid_request", ""},

@@ -565,7 +565,7 @@ func TestABounceAComplaintAndAnOptOutFreeTheUnitWithinOneSweep(t *testing.T) {
 	}{
 		{"21610", "stop", waitlist.SMS, func(s *outboxShop, id string) error { return w.twilio.Report(t.Context(), id, "undelivered", 21610) }},
 		{"STOP", "stop", waitlist.SMS, func(s *outboxShop, id string) error {
-			_, err := w.list.InboundText(t.Context(), s.id, annPhone, "Stop please!", "")
+			_, err := w.list.InboundText(t.Context(), s.id, "SM-stop", annPhone, "Stop please!", "")
 			return err
 		}},
 		{"bounce", "bounce", waitlist.Email, func(s *outboxShop, id string) error { return w.mail.Event(t.Context(), id, "bounce") }},

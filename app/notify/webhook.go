@@ -80,6 +80,7 @@ func verifyShared(key, how, address string, params map[string]string, signature 
 
 // InboundText is a text that somebody sent to one of the shop's numbers.
 type InboundText struct {
+	ID         string // Twilio's, the same however often the text is posted
 	From       string // E.164
 	Body       string
 	OptOutType string // STOP, START, HELP, or empty; sent only with Twilio's Advanced Opt-Out
@@ -90,9 +91,9 @@ func ReadText(account shop.Twilio, signed *url.URL, h http.Header, form url.Valu
 	if err := VerifyTwilio(account, signed, h, form); err != nil {
 		return InboundText{}, err
 	}
-	t := InboundText{From: form.Get("From"), Body: form.Get("Body"), OptOutType: form.Get("OptOutType")}
-	if !strings.HasPrefix(t.From, "+") {
-		return InboundText{}, fmt.Errorf("%w: an inbound text needs the phone that sent it", ErrMalformed)
+	t := InboundText{ID: orElse(form.Get("MessageSid"), form.Get("SmsSid")), From: form.Get("From"), Body: form.Get("Body"), OptOutType: form.Get("OptOutType")}
+	if !strings.HasPrefix(t.From, "+") || t.ID == "" {
+		return InboundText{}, fmt.Errorf("%w: an inbound text needs its id and the phone that sent it", ErrMalformed)
 	}
 	return t, nil
 }

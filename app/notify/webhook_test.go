@@ -46,7 +46,7 @@ func TestAGenuineCallbackIsBelieved(t *testing.T) {
 	to, form := inbound()
 	h := http.Header{"X-Twilio-Signature": {twiliosim.Sign(account.AuthToken, to, form)}}
 	got, err := ReadText(account, parse(t, to), h, form)
-	if err != nil || got != (InboundText{From: ann, Body: "STOP & go é"}) {
+	if err != nil || got != (InboundText{ID: "SM1", From: ann, Body: "STOP & go é"}) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	// A value that is repeated is not signed: it is not read either.

@@ -118,22 +118,26 @@ func (s *Service) Lift(ctx context.Context, shopID, suppressionID int64) error {
 
 // InboundText works a text that a shopper sent: STOP in any of its forms suppresses the phone, START
 // lifts a STOP of the same phone at the same shop, anything else is ignored. It returns "stop", "start"
-// or "". Working it twice changes nothing more.
-func (s *Service) InboundText(ctx context.Context, shopID int64, from, body, optOutType string) (string, error) {
+// or "". A text is known by the provider's id: one that comes again, however much later, changes nothing.
+func (s *Service) InboundText(ctx context.Context, shopID int64, id, from, body, optOutType string) (string, error) {
 	kind := ClassifyReply(body, optOutType)
-	switch kind {
-	case "stop":
-		return kind, s.Suppress(ctx, shopID, SMS, from, Stop)
-	case "start":
-		a, err := ParseAddress(SMS, from, "")
-		if err != nil {
-			return kind, err
-		}
-		_, err = s.db.Exec(ctx, `DELETE FROM suppressions WHERE shop_id = $1 AND channel = 'sms' AND contact_hash = ANY ($2) AND reason = 'stop'`,
-			shopID, s.keys.Hashes(shopID, string(SMS), a.Key))
-		if err != nil {
-			return kind, fmt.Errorf("start: %w", err)
-		}
+	if kind == "" {
+		return "", nil
 	}
-	return kind, nil
+	a, err := ParseAddress(SMS, from, "")
+	if err != nil {
+		return kind, err
+	}
+	return kind, s.untilSettled(ctx, "inbound text", func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `INSERT INTO inbound_texts (shop_id, sid, received_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, shopID, id, s.now())
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		if kind == "stop" {
+			return s.suppressIn(ctx, tx, shopID, a, Stop)
+		}
+		_, err = tx.Exec(ctx, `DELETE FROM suppressions WHERE shop_id = $1 AND channel = 'sms' AND contact_hash = ANY ($2) AND reason = 'stop'`,
+			shopID, s.keys.Hashes(shopID, string(SMS), a.Key))
+		return err
+	})
 }

@@ -421,6 +421,8 @@ func TestAnErasedShopLeavesItsOptOutsAsHashesAndNothingElse(t *testing.T) {
 	w.webhook("app/uninstalled", `{}`)
 	w.run()
 	w.join("carl") // a tap that was on its way
+	_, err = w.list.InboundText(ctx, w.shop, "SM1", "+447400123457", "STOP", "")
+	w.must(err)
 	_, err = w.db.Exec(ctx, `INSERT INTO pauses (shop_id, channel, code, reason, since) VALUES ($1, 'sms', '20003', 'refused', now())`, w.shop)
 	w.must(err)
 	for _, table := range tenantTables(w) {

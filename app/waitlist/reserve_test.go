@@ -179,6 +179,31 @@ func TestADeadAddressGivesItsUnitOn(t *testing.T) {
 }
 
 // Rule: refused or expired unheard is missed. Somebody who was never told keeps a claim to be told.
+// When nothing leaves the shop's sender, nobody was told: the hold goes, its person keeps the chance, and nobody
+// else is held a unit whom the shop could not tell either.
+func TestAHoldOfAShopThatCannotSendCountsAsNeverTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, reserving)
+	w.join("ana", "ben")
+	w.outbox.answer = func(waitlist.Outgoing) error {
+		return &waitlist.SendError{Outcome: waitlist.ShopFault, Sender: waitlist.SenderOff, Code: "20003", Why: "the account is closed"}
+	}
+	w.stock(2)
+	w.run()
+	w.wantOffer("ana", "missed")
+	w.wantState("ben", "waiting")
+	if n := len(w.store.open()); n != 0 {
+		t.Errorf("%d drafts hold units for people who cannot be told", n)
+	}
+	w.wantCounter("2 2 0 0 0")
+	w.pass(24 * time.Hour)
+	w.wantTold()
+	w.outbox.answer = nil
+	w.must(w.list.Resume(t.Context(), w.shop, waitlist.Email))
+	w.run()
+	w.wantTold("ana", "ben")
+}
+
 func TestWhoWasNeverToldIsToldInTheSameRestock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -288,6 +288,28 @@ func TestStopEndsOffersAndHoldsAndTheUnitsGoOn(t *testing.T) {
 	}
 }
 
+// Nothing in the provider's signature says when a text was sent, so a genuine one can be posted again.
+func TestATextThatIsPostedAgainChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const phone = "+447400123456"
+	text := func(id, body, want string) {
+		t.Helper()
+		_, err := w.list.InboundText(t.Context(), w.shop, id, phone, body, "")
+		w.must(err)
+		if got := w.text(`SELECT coalesce(string_agg(reason, ','), '') FROM suppressions`); got != want {
+			t.Errorf("after %s %s: %q, want %q", id, body, got, want)
+		}
+	}
+	text("SM1", "STOP", "stop")
+	text("SM2", "START", "")
+	text("SM1", "STOP", "")
+	text("SM3", "stop", "stop")
+	text("SM2", "START", "stop")
+	text("SM4", "hello", "stop")
+	text("SM5", "START", "")
+}
+
 func TestFiftyTapsOfOneContactAreOnePlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
