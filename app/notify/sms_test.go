@@ -279,7 +279,7 @@ func TestAPhoneThatTextedStopIsRefusedByTwilioToo(t *testing.T) {
 	if err := w.twilio.SendText(t.Context(), ann, number, "Stop"); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.report(); got.inbound != (InboundText{From: ann, Body: "Stop"}) {
+	if got := w.report(); got.inbound.From != ann || got.inbound.Body != "Stop" || got.inbound.ID == "" {
 		t.Errorf("got %+v", got.inbound)
 	}
 	w.wantFailed(textNotice(), waitlist.OptedOut, 1)
