@@ -88,7 +88,11 @@ func (s *server) home(w http.ResponseWriter, r *http.Request, v visit) error {
 	if err != nil {
 		return err
 	}
-	return s.render(w, r, http.StatusOK, templates.HomePage(v.Admin, totals, notes))
+	catalogue, err := s.Domain.Catalogue(r.Context(), v.Shop.ID)
+	if err != nil {
+		return err
+	}
+	return s.render(w, r, http.StatusOK, templates.HomePage(v.Admin, totals, catalogue, notes))
 }
 
 func (s *server) putAway(w http.ResponseWriter, r *http.Request, v visit) error {

@@ -178,6 +178,10 @@ func (f *fake) InboundText(_ context.Context, _ int64, id, from, body, _ string)
 	return "stop", f.act("text " + id + " " + from + " " + body)
 }
 
+func (f *fake) Catalogue(context.Context, int64) (waitlist.CatalogueProgress, error) {
+	return waitlist.CatalogueProgress{Reading: true, Kept: 12000, Objects: 100000}, f.err
+}
+
 func (f *fake) Totals(context.Context, int64) (waitlist.Totals, error) {
 	return waitlist.Totals{Waiting: 23, Offered: 2, Holding: 1, Sold: 4, OpenRestocks: 1}, f.err
 }

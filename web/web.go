@@ -53,6 +53,7 @@ type Domain interface {
 	InboundText(ctx context.Context, shopID int64, id, from, body, optOutType string) (string, error)
 
 	Totals(ctx context.Context, shopID int64) (waitlist.Totals, error)
+	Catalogue(ctx context.Context, shopID int64) (waitlist.CatalogueProgress, error)
 	Notes(ctx context.Context, shopID int64) ([]waitlist.Note, error)
 	Queues(ctx context.Context, shopID, after int64) ([]waitlist.QueueRow, error)
 	Queue(ctx context.Context, shopID, variantID, after int64) (waitlist.QueueRow, []waitlist.EntryRow, error)

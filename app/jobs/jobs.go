@@ -77,6 +77,10 @@ func New(pool *pgxpool.Pool, list *waitlist.Service, c Config) (*river.Client[pg
 			return list.HandleWebhook(ctx, a.ShopID, a.WebhookID)
 		}),
 		add(workers, func(ctx context.Context, a waitlist.ReconcileJob) error { return list.Reconcile(ctx, a.ShopID) }),
+		add(workers, func(ctx context.Context, a waitlist.CatalogueJob) error { return list.ReadCatalogue(ctx, a.ShopID) }),
+		add(workers, func(ctx context.Context, a waitlist.ProductJob) error {
+			return list.ReadProduct(ctx, a.ShopID, a.ProductID)
+		}),
 		add(workers, func(ctx context.Context, _ sweepJob) error { return list.Sweep(ctx) }),
 	} {
 		if err != nil {
@@ -87,9 +91,10 @@ func New(pool *pgxpool.Pool, list *waitlist.Service, c Config) (*river.Client[pg
 		ID:      c.ID,
 		Workers: workers,
 		Queues: map[string]river.QueueConfig{
-			river.QueueDefault:    {MaxWorkers: c.Workers},
-			waitlist.QueueHolds:   {MaxWorkers: c.Workers},
-			waitlist.QueueObserve: {MaxWorkers: gathered * c.Workers}, // one call reads for many
+			river.QueueDefault:      {MaxWorkers: c.Workers},
+			waitlist.QueueHolds:     {MaxWorkers: c.Workers},
+			waitlist.QueueObserve:   {MaxWorkers: gathered * c.Workers}, // one call reads for many
+			waitlist.QueueCatalogue: {MaxWorkers: 2},
 		},
 		Logger:               c.Log,
 		ErrorHandler:         &faults{c.Log},
@@ -135,11 +140,14 @@ func verdict(err error) error {
 	var throttled *waitlist.Throttled
 	var away *waitlist.Away
 	var refused *waitlist.ShopRefused
+	var wait *waitlist.Wait
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, waitlist.ErrLater):
 		return river.JobSnooze(soon)
+	case errors.As(err, &wait):
+		return river.JobSnooze(max(soon, min(wait.After, longestWait)))
 	case errors.As(err, &throttled):
 		return river.JobSnooze(max(soon, min(throttled.After, longestWait)))
 	case errors.As(err, &away):

@@ -44,8 +44,8 @@ type Execer interface {
 }
 
 // InstallGrant creates the shop or, when it was here before, installs it again, at the time now: profile
-// and grant are replaced, settings and queue are kept. The next sweep has its draft orders listed, so that
-// those are deleted which the former installation has left. It returns the shop's id.
+// and grant are replaced, settings and queue are kept. The next sweep has its catalogue read, and its draft orders
+// listed, so that those are deleted which the former installation has left. It returns the shop's id.
 func (s *Store) InstallGrant(ctx context.Context, p Profile, g Grant, now time.Time) (int64, error) {
 	if !ValidDomain(p.Domain) {
 		return 0, fmt.Errorf("install: %q is not a shop domain", p.Domain)
@@ -71,6 +71,9 @@ func (s *Store) InstallGrant(ctx context.Context, p Profile, g Grant, now time.T
 			       refreshing_until = NULL, token_refused_at = NULL, scopes = $5, scopes_at = $6, installed_at = $6, reconcile_at = '-infinity', reconciled_at = NULL,
 			       reconciling_since = NULL, reconcile_cursor = ''
 			WHERE id = $1`, id, token, refresh, expires, g.Scopes, now); err != nil {
+			return err
+		}
+		if _, err = tx.Exec(ctx, `INSERT INTO catalogues (shop_id) VALUES ($1) ON CONFLICT (shop_id) DO UPDATE SET due_at = '-infinity', operation = NULL, asked_at = NULL`, id); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO settings (shop_id) VALUES ($1) ON CONFLICT DO NOTHING`, id)

@@ -74,7 +74,7 @@ func TestAnExportIsFollowedWhileItIsWritten(t *testing.T) {
 	w := newWorld(t)
 	operation, err := w.client.StartCatalogue(t.Context(), 1)
 	w.ok(err)
-	w.sim.Clock.Push(time.Second)
+	w.sim.Clock.Push(200 * time.Millisecond)
 	e, err := w.client.Catalogue(t.Context(), 1, operation)
 	w.ok(err)
 	if e.State != waitlist.ExportRunning || e.Objects < 1 || e.Objects >= 17 || e.URL != "" {

@@ -45,5 +45,5 @@
 // may be run again, and by two processes at once.
 //
 // Read entry.go, observe.go, offer.go (and gather.go), hold.go, message.go, sweep.go, in that order;
-// webhook.go is how Shopify's news comes in, and privacy.go how a person or a shop is erased.
+// webhook.go is how Shopify's news comes in, catalogue.go how its variants are known, and privacy.go how a person or a shop is erased.
 package waitlist

@@ -115,7 +115,7 @@ func parseTap(tap Tap) (Address, error) {
 //
 // It returns *Invalid for input that cannot be used, ErrUnknownVariant and ErrAmbiguousSKU; nothing is
 // written then, except that what was asked for is counted (see countDemand). Shopify is asked only about
-// a variant that was never seen.
+// a variant whose stock was never read.
 func (s *Service) Join(ctx context.Context, shopID int64, tap Tap) (Joined, error) {
 	address, err := parseTap(tap)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Service) Join(ctx context.Context, shopID int64, tap Tap) (Joined, erro
 }
 
 func (s *Service) join(ctx context.Context, shopID int64, tap Tap, address Address) (Joined, error) {
-	v, learned, err := s.findVariant(ctx, shopID, tap.VariantID, tap.SKU)
+	v, learned, err := s.findVariant(ctx, shopID, tap.VariantID, tap.SKU, true)
 	if errors.Is(err, ErrUnknownVariant) {
 		if err := s.countDemand(ctx, shopID, tap, address); err != nil {
 			return Joined{}, err
@@ -287,8 +287,8 @@ type Waitability struct {
 // ConsentText is what a shopper agrees to. Version names the text for ever: a changed text has another.
 type ConsentText struct{ Version, Text string }
 
-// Waitable answers the theme block. It changes nothing: a variant that was never seen is read from Shopify
-// and forgotten again.
+// Waitable answers the theme block. It changes nothing: a variant that is not in the catalogue is read from
+// Shopify and forgotten again.
 func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku string) (Waitability, error) {
 	if strings.TrimSpace(variantID) == "" && strings.TrimSpace(sku) == "" {
 		return Waitability{}, &Invalid{"missing_variant", "variant_id", "say which variant: its Shopify id as variant_id, or its sku"}
@@ -308,7 +308,7 @@ func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku str
 		w.Channels = append(w.Channels, SMS)
 		w.Consent[SMS] = consentByText(name)
 	}
-	v, _, err := s.findVariant(ctx, shopID, variantID, sku)
+	v, _, err := s.findVariant(ctx, shopID, variantID, sku, false)
 	switch {
 	case errors.Is(err, ErrUnknownVariant):
 		w.State = "not_waitable"
@@ -356,9 +356,11 @@ func (v variant) inStock(now time.Time) bool {
 	return v.Sellable != nil && *v.Sellable >= 1 && v.ObservedAt != nil && now.Sub(*v.ObservedAt) <= observedFresh
 }
 
-// findVariant finds the one variant of an id, or of a SKU, that can be waited for. One that was never seen is
-// read from Shopify, and returned as it was read, too: it is kept when somebody joins its queue.
-func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string) (v variant, learned *VariantReading, err error) {
+// findVariant finds the one variant of an id, or of a SKU, that can be waited for. One that is not in the
+// catalogue is read from Shopify, and returned as it was read, too: it is kept when somebody joins its queue.
+// One that is in it and whose stock was never read is read when somebody is about to join, so that whoever
+// can simply buy it is told so; while that cannot be done, the catalogue's word is good enough.
+func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku string, joins bool) (v variant, learned *VariantReading, err error) {
 	const known = `SELECT id, active, published, tracked, continue_selling, components OR shared_item AS unholdable, sellable, observed_at FROM variants WHERE shop_id = $1`
 	var rows pgx.Rows
 	var id int64
@@ -379,9 +381,18 @@ func (s *Service) findVariant(ctx context.Context, shopID int64, variantID, sku 
 		return v, nil, fmt.Errorf("find variant: %w", err)
 	}
 	var readings []VariantReading
-	if len(found) == 0 {
-		if readings, err = s.readVariants(ctx, shopID, id, sku); err != nil {
+	unread := joins && len(found) == 1 && found[0].ObservedAt == nil
+	if unread {
+		id = found[0].ID
+	}
+	if len(found) == 0 || unread {
+		readings, err = s.readVariants(ctx, shopID, id, sku)
+		if unread && err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "stock was not read before a tap", "shop", shopID, "variant", id, "err", err)
+		} else if err != nil {
 			return v, nil, err
+		} else {
+			found = nil
 		}
 		now := s.now()
 		for _, r := range readings {
@@ -434,9 +445,10 @@ func (s *Service) readVariants(ctx context.Context, shopID, id int64, sku string
 func (s *Service) keepVariant(ctx context.Context, tx pgx.Tx, shopID int64, r VariantReading) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO variants (shop_id, id, product_id, inventory_item_id, sku, title, product_title, handle, image_url, price,
-		                      active, published, tracked, continue_selling, components, shared_item, sellable, observed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-		ON CONFLICT (shop_id, id) DO NOTHING`,
+		                      active, published, tracked, continue_selling, components, shared_item, sellable, observed_at, read_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18)
+		ON CONFLICT (shop_id, id) DO UPDATE SET image_url = excluded.image_url, shared_item = excluded.shared_item, sellable = excluded.sellable, observed_at = excluded.observed_at
+		WHERE variants.observed_at IS NULL`,
 		shopID, r.ID, r.ProductID, r.InventoryItemID, r.SKU, r.Title, r.ProductTitle, r.Handle, r.ImageURL, r.Price,
 		r.Active, r.Published, r.Tracked, r.ContinueSelling, r.Components, r.SharedItem, r.Sellable, s.now())
 	if err != nil {

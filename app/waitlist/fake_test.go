@@ -25,13 +25,16 @@ type store struct {
 	profile  shop.Profile
 	calls    map[string]int
 
-	hooks map[string][]func() error // per call: run after its answer is computed, before it is given
-	hide  map[int64]bool            // drafts that the index does not show yet
-	since []time.Time               // from when on drafts were listed
-	after []string                  // behind which cursors
-	page  int                       // drafts that one listing has; 0 = all
-	place int64                     // where drafts reserve
-	reads func(stock int64)         // if set, told what each read of the first variant answers
+	hooks    map[string][]func() error         // per call: run after its answer is computed, before it is given
+	hide     map[int64]bool                    // drafts that the index does not show yet
+	since    []time.Time                       // from when on drafts were listed
+	after    []string                          // behind which cursors
+	exported map[int64]waitlist.VariantReading // what an export has of some variants, if it is older
+	cut      int                               // chunks after which a file ends; 0 = at its end
+	chunk    func()                            // if set, called between two chunks
+	page     int                               // drafts that one listing has; 0 = all
+	place    int64                             // where drafts reserve
+	reads    func(stock int64)                 // if set, told what each read of the first variant answers
 }
 
 type draft struct {
@@ -266,8 +269,18 @@ func (s *store) Catalogue(_ context.Context, _ int64, operation string) (waitlis
 }
 
 func (s *store) ReadCatalogue(_ context.Context, _ int64, _ waitlist.CatalogueExport, each func([]waitlist.VariantReading) error) error {
+	chunks := 0
 	for batch := range slices.Chunk(s.catalogue(func(waitlist.VariantReading) bool { return true }), 500) {
+		if chunks++; s.cut > 0 && chunks > s.cut {
+			return errors.New("the file ends early")
+		}
+		if chunks > 1 && s.chunk != nil {
+			s.chunk()
+		}
 		for i := range batch {
+			if old, ok := s.exported[batch[i].ID]; ok {
+				batch[i] = old
+			}
 			batch[i].SharedItem = false // a line of an export does not tell
 		}
 		if err := each(batch); err != nil {

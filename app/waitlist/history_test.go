@@ -294,8 +294,9 @@ func (h *history) must(err error) {
 func (h *history) fine(err error) {
 	var throttled *waitlist.Throttled
 	var away *waitlist.Away
+	var wait *waitlist.Wait
 	switch {
-	case err == nil || errors.Is(err, waitlist.ErrLater) || errors.As(err, &throttled) || errors.As(err, &away):
+	case err == nil || errors.As(err, &wait) || errors.Is(err, waitlist.ErrLater) || errors.As(err, &throttled) || errors.As(err, &away):
 	case errors.Is(err, errCut):
 		h.did("  it died, and is started again")
 		h.start()

@@ -39,16 +39,34 @@ type ReconcileJob struct {
 	ShopID int64 `json:"shop_id"`
 }
 
+// CatalogueJob asks for ReadCatalogue.
+type CatalogueJob struct {
+	ShopID int64 `json:"shop_id"`
+}
+
+// ProductJob asks for ReadProduct.
+type ProductJob struct {
+	ShopID    int64 `json:"shop_id"`
+	ProductID int64 `json:"product_id"`
+}
+
 // The queues that the jobs wait in, each with workers of its own: a flood of webhooks does not keep a press
 // waiting for its draft, and reads of stock gather.
 const (
 	QueueObserve = "observe"
 	QueueHolds   = "holds"
+	// QueueCatalogue has few workers: what waits in it is long and can wait.
+	QueueCatalogue = "catalogue"
 )
 
 func (ObserveJob) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: QueueObserve} }
 func (SecureJob) InsertOpts() river.InsertOpts  { return river.InsertOpts{Queue: QueueHolds} }
 func (ReleaseJob) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: QueueHolds} }
+
+func (CatalogueJob) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: QueueCatalogue}
+}
+func (ProductJob) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: QueueCatalogue} }
 
 func (ObserveJob) Kind() string   { return "observe" }
 func (SecureJob) Kind() string    { return "secure" }
@@ -56,3 +74,5 @@ func (ReleaseJob) Kind() string   { return "release" }
 func (NoticeJob) Kind() string    { return "notice" }
 func (WebhookJob) Kind() string   { return "webhook" }
 func (ReconcileJob) Kind() string { return "reconcile" }
+func (CatalogueJob) Kind() string { return "catalogue" }
+func (ProductJob) Kind() string   { return "product" }

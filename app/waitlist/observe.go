@@ -59,6 +59,8 @@ type fence struct {
 	Restock *int64 `db:"restock"` // the restock that is not closed
 	Rose    *int64 `db:"rose"`
 	Fell    *int64 `db:"fell"`
+
+	At time.Time `db:"-"` // when that was, and so before the read
 }
 
 // Observe compares what Shopify has of a variant with the counter, and tells people: it opens, extends or
@@ -143,12 +145,15 @@ func (s *Service) shopifyAnswers(ctx context.Context, shopID int64) error {
 }
 
 func (s *Service) noteFence(ctx context.Context, shopID, variantID int64) (fence, error) {
+	at := s.now()
 	rows, _ := s.db.Query(ctx, `
 		SELECT v.hint_seq, coalesce((SELECT max(l.id) FROM restocks l WHERE l.shop_id = $1 AND l.variant_id = $2), 0) AS last,
 		       r.id AS restock, r.rose, r.fell
 		FROM variants v LEFT JOIN restocks r ON r.shop_id = v.shop_id AND r.variant_id = v.id AND r.state <> 'closed'
 		WHERE v.shop_id = $1 AND v.id = $2`, shopID, variantID)
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[fence])
+	f, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[fence])
+	f.At = at
+	return f, err
 }
 
 // openRestock is the restock of a variant that is not closed, under its row's lock.
@@ -328,9 +333,10 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 		       asked       = CASE WHEN $8 THEN NULL ELSE coalesce($7, asked) END,
 		       approved_to = CASE WHEN $8 THEN NULL ELSE approved_to END,
 		       declined    = CASE WHEN $8 THEN NULL ELSE declined END,
-		       active = $9, published = $10, tracked = $11, continue_selling = $12, components = $13, shared_item = $14
+		       active = $9, published = $10, tracked = $11, continue_selling = $12, components = $13, shared_item = $14,
+		       read_at = greatest(read_at, $16)
 		WHERE shop_id = $1 AND id = $2 RETURNING hint_seq`, shopID, variantID, sellable, now, riseSince, f.HintSeq, ask, nothing,
-		exists && reading.Active, exists && reading.Published, !exists || reading.Tracked, reading.ContinueSelling, reading.Components, reading.SharedItem, unseen,
+		exists && reading.Active, exists && reading.Published, !exists || reading.Tracked, reading.ContinueSelling, reading.Components, reading.SharedItem, unseen, f.At,
 	).Scan(&hints)
 	if err != nil {
 		return false, err

@@ -416,6 +416,7 @@ func TestAnErasedShopLeavesItsOptOutsAsHashesAndNothingElse(t *testing.T) {
 	w.press("ben")
 	w.run() // the shop leaves while his unit is held
 	w.annabelIsEverywhere()
+	w.webhook("products/update", `{"id":11}`)
 	w.run()
 	w.stock(0)
 	w.webhook("app/uninstalled", `{}`)

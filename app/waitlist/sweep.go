@@ -19,7 +19,7 @@ const (
 
 // Sweep ends what time has ended and tidies up, for every shop with something due: offers lapse, holds
 // start their release, sends that nobody can still be at are of unknown outcome, entries reach the end of their time-to-live, rises that have settled and stock that
-// was not read for 5 minutes are observed, and drafts are reconciled. It runs every 30 seconds and may run
+// was not read for 5 minutes are observed, drafts are reconciled, and once a day the catalogue is read. It runs every 30 seconds and may run
 // twice at once: rows are taken with SKIP LOCKED, and every change names the state it leaves (promise 7).
 //
 // The faults of one shop do not keep the others waiting; they are returned together.
@@ -36,14 +36,15 @@ func (s *Service) Sweep(ctx context.Context) error {
 			OR EXISTS (SELECT FROM restocks r WHERE r.shop_id = s.id AND r.state <> 'closed'))
 		UNION SELECT shop_id FROM messages WHERE state = 'pending' OR (state = 'sending' AND sending_at <= $3) OR (state = 'unknown' AND send_after <= $1)
 		UNION SELECT shop_id FROM pauses WHERE ended_at IS NULL AND until <= $1
-		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1`, now, now.Add(-unclockedSpan), now.Add(-sendingSpan))
+		UNION SELECT id FROM shops WHERE state = 'installed' AND reconcile_at <= $1
+		UNION SELECT shop_id FROM catalogues c JOIN shops s ON s.id = c.shop_id WHERE s.state = 'installed' AND c.due_at <= $1`, now, now.Add(-unclockedSpan), now.Add(-sendingSpan))
 	shops, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	var faults []error
 	for _, shopID := range shops {
-		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepMessages, s.sweepPauses, s.sweepEntries, s.sweepVariants, s.sweepShop} {
+		for _, step := range []func(context.Context, int64, time.Time) (int, error){s.sweepOffers, s.sweepHolds, s.sweepMessages, s.sweepPauses, s.sweepEntries, s.sweepVariants, s.sweepShop, s.sweepCatalogue} {
 			for {
 				n, err := step(ctx, shopID, now)
 				if err != nil {
@@ -174,14 +175,25 @@ func (s *Service) sweepEntries(ctx context.Context, shopID int64, now time.Time)
 func (s *Service) sweepVariants(ctx context.Context, shopID int64, now time.Time) (int, error) {
 	hinted := 0
 	err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		// One step of waited is one look into the index of the queues, however long they are: a shop has many more
+		// variants than queues, and more people than either.
 		rows, _ := tx.Query(ctx, `
+			WITH RECURSIVE waited (id) AS (
+				(SELECT variant_id FROM entries WHERE shop_id = $1 AND state = 'waiting' ORDER BY variant_id LIMIT 1)
+				UNION ALL
+				SELECT (SELECT e.variant_id FROM entries e WHERE e.shop_id = $1 AND e.state = 'waiting' AND e.variant_id > w.id ORDER BY e.variant_id LIMIT 1)
+				FROM waited w WHERE w.id IS NOT NULL
+			), wanted AS (
+				SELECT id FROM waited WHERE id IS NOT NULL
+				UNION SELECT variant_id FROM restocks WHERE shop_id = $1 AND state <> 'closed'
+			)
+			SELECT v.id FROM wanted w JOIN variants v ON v.shop_id = $1 AND v.id = w.id JOIN shops s ON s.id = $1
+			WHERE s.state = 'installed' AND v.hint_seq = v.seen_seq AND (v.observed_at IS NULL OR v.observed_at <= $3)
+			UNION
 			SELECT v.id FROM variants v JOIN settings t ON t.shop_id = v.shop_id JOIN shops s ON s.id = v.shop_id
-			WHERE v.shop_id = $1 AND s.state = 'installed' AND v.hint_seq = v.seen_seq AND (
-				(v.rise_since + make_interval(secs => t.settle_seconds) <= $2 AND v.observed_at < v.rise_since + make_interval(secs => t.settle_seconds))
-				OR ((v.observed_at IS NULL OR v.observed_at <= $3) AND (
-					EXISTS (SELECT FROM entries e WHERE e.shop_id = v.shop_id AND e.variant_id = v.id AND e.state = 'waiting')
-					OR EXISTS (SELECT FROM restocks r WHERE r.shop_id = v.shop_id AND r.variant_id = v.id AND r.state <> 'closed'))))
-			ORDER BY v.id LIMIT $4`, shopID, now, now.Add(-observedFresh), sweepChunk)
+			WHERE v.shop_id = $1 AND v.rise_since IS NOT NULL AND s.state = 'installed' AND v.hint_seq = v.seen_seq
+			  AND v.rise_since + make_interval(secs => t.settle_seconds) <= $2 AND v.observed_at < v.rise_since + make_interval(secs => t.settle_seconds)
+			ORDER BY 1 LIMIT $4`, shopID, now, now.Add(-observedFresh), sweepChunk)
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
 			return err

@@ -225,7 +225,7 @@ func (s *Service) follow(ctx context.Context, shopID int64, w received, p payloa
 	case "inventory_items/update":
 		return s.hintWhere(ctx, shopID, `inventory_item_id = $2`, p.ID)
 	case "products/create", "products/update", "products/delete":
-		return s.hintWhere(ctx, shopID, `product_id = $2`, p.ID)
+		return s.productChanged(ctx, shopID, p.ID)
 	case "draft_orders/create":
 		id := s.holdOf(p)
 		if id == 0 {
@@ -423,10 +423,22 @@ func (s *Service) skipBuyer(ctx context.Context, shopID int64, w received, p pay
 	})
 }
 
-// hintWhere hints every variant that a condition over variants names ($1 shop, $2 id).
+// productChanged has a product read again, and the stock of its variants that anybody ever waited for.
+func (s *Service) productChanged(ctx context.Context, shopID, productID int64) error {
+	if productID <= 0 {
+		return nil // no product has such an id
+	}
+	if err := pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error { return s.hintProduct(ctx, tx, shopID, productID) }); err != nil {
+		return err
+	}
+	return s.hintWhere(ctx, shopID, `product_id = $2`, productID)
+}
+
+// hintWhere hints every variant that a condition over variants names ($1 shop, $2 id), of those that anybody
+// ever waited for.
 func (s *Service) hintWhere(ctx context.Context, shopID int64, where string, id int64) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `SELECT id FROM variants WHERE shop_id = $1 AND `+where, shopID, id)
+		rows, _ := tx.Query(ctx, `SELECT id FROM variants WHERE shop_id = $1 AND observed_at IS NOT NULL AND `+where, shopID, id)
 		variants, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		if err != nil {
 			return err

@@ -224,6 +224,7 @@ func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
 		Hold    int64 `json:"hold_id"`
 		Restock int64 `json:"restock_id"`
 		Webhook int64 `json:"webhook_id"`
+		Product int64 `json:"product_id"`
 	}
 	w.must(json.Unmarshal(args, &a))
 	ctx := w.t.Context()
@@ -241,6 +242,10 @@ func (w *world) work(list *waitlist.Service, kind string, args []byte) error {
 		return list.HandleWebhook(ctx, a.Shop, a.Webhook)
 	case "reconcile":
 		return list.Reconcile(ctx, a.Shop)
+	case "catalogue":
+		return list.ReadCatalogue(ctx, a.Shop)
+	case "product":
+		return list.ReadProduct(ctx, a.Shop, a.Product)
 	}
 	w.t.Fatalf("a job of an unknown kind: %s", kind)
 	return nil

@@ -23,7 +23,7 @@ const (
 	// since 2026-01; it was one before).
 	maxBulkQueries = 5
 	// bulkTime is how long a bulk query takes, and
-	bulkTime = 2 * time.Second
+	bulkTime = 500 * time.Millisecond
 	// bulkLines how many lines it writes at most between two looks at it: one of a hundred thousand takes fifty.
 	bulkLines = 2000
 )

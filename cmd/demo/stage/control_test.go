@@ -28,6 +28,7 @@ func TestADumpStandsStillUntilSomethingIsWritten(t *testing.T) {
 		}
 		return d
 	}
+	l.exec(`UPDATE variants SET observed_at = at(0)`)
 	before := dump()
 	if before["entries"].Rows != 6 || before["restocks"].Rows != 1 {
 		t.Errorf("%+v", before)
@@ -41,7 +42,8 @@ func TestADumpStandsStillUntilSomethingIsWritten(t *testing.T) {
 	l.exec(`
 		INSERT INTO tap_limits VALUES (1, 'client', '\x01', at(0), 1);
 		INSERT INTO demand VALUES (1, '2026-11-30', 'NO-SUCH', '\x01');
-		UPDATE variants SET hint_seq = 5, seen_seq = 5, observed_at = at(77);
+		INSERT INTO variants (shop_id, id, product_id, inventory_item_id) VALUES (1, 4711, 1, 4711);
+		UPDATE variants SET hint_seq = 5, seen_seq = 5, observed_at = at(77) WHERE observed_at IS NOT NULL;
 		UPDATE shops SET reconcile_at = at(600);
 		UPDATE entries SET name = name WHERE id = 1;
 		INSERT INTO river_job (args, kind, max_attempts, state, finalized_at) VALUES ('{}', 'sweep', 1, 'completed', now())`)

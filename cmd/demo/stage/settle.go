@@ -79,7 +79,7 @@ func (s *Stage) look(ctx context.Context) (inFlight, error) {
 		          SELECT FROM river_job j WHERE j.kind = 'notice' AND (j.args->>'shop_id')::bigint = o.shop_id AND (j.args->>'restock_id')::bigint = o.restock_id
 		          AND j.state IN ('retryable', 'scheduled') AND j.scheduled_at > now() + $1::interval)),
 		       (SELECT count(*) FROM river_job WHERE kind = ANY ($2) AND state IN ('retryable', 'scheduled') AND scheduled_at > now() + $1::interval),
-		       (SELECT count(*) FROM variants WHERE hint_seq <> seen_seq),
+		       (SELECT count(*) FROM variants WHERE hint_seq <> seen_seq) + (SELECT count(*) FROM product_hints WHERE hint_seq <> seen_seq),
 		       coalesce((SELECT max(id) FROM river_job WHERE kind = ANY ($2)), 0), coalesce((SELECT max(id) FROM webhooks), 0)`, soon, jobKinds).
 		Scan(&f.Unworked, &f.Messages, &f.Later, &f.Unseen, &f.moved[0], &f.moved[1])
 	if err != nil {

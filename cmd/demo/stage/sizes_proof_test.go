@@ -18,3 +18,5 @@ var lostBy = []string{"drop_after_commit", "html_502", "timeout_after_commit"}
 var forms = []bool{false, true}
 
 const writes = 20
+
+const filled = 100_000

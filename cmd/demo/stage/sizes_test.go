@@ -24,3 +24,6 @@ var forms = []bool{true}
 
 // writes are the stocks that are written of each variant in the flood.
 const writes = 6
+
+// filled is how many variants a large catalogue has.
+const filled = 3_000

@@ -52,6 +52,7 @@ func TestWithTheRealProgram(t *testing.T) {
 		"BuyersAndCancelledOrders":                    buyersAndCancelledOrders,
 		"WhatRefusesAShopIsShownAndCounted":           whatRefusesAShopIsShownAndCounted,
 		"AFloodOfWebhooksFindsEveryRestockOnce":       aFloodOfWebhooksFindsEveryRestockOnce,
+		"TheCatalogueIsReadAndMended":                 theCatalogueIsReadAndMended,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
