@@ -105,9 +105,13 @@ func TestTwoProcessesReadOneExport(t *testing.T) {
 	}
 	first := true
 	w.store.chunk = func() {
-		if first { // another process reads it whole between the first one's chunks
+		if first { // another process reads three chunks after the first one's first, and dies
 			first = false
-			w.readCatalogue()
+			w.store.cut = 4
+			if err := w.list.ReadCatalogue(t.Context(), w.shop); err == nil {
+				t.Error("a file that was cut short is no success")
+			}
+			w.store.cut = 0
 		}
 	}
 	w.readCatalogue()
