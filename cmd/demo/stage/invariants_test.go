@@ -220,7 +220,7 @@ func TestEachSpoiltNumberIsNamed(t *testing.T) {
 			again := l.evidence.Sent[4]
 			again.ID = "m6"
 			l.evidence.Sent = append(l.evidence.Sent, again)
-		}, want: "promise 5: offer 5 was sent twice to P5@example.com, by messages m5 and m6"},
+		}, want: "promise 5: offer 5 was sent 2 times to P5@example.com; 0 attempts were in doubt and 0 not delivered"},
 		"sent for nothing":               {do: func(l *ledgerOf) { l.evidence.Sent[0].Tokens = []string{l.keys.Token(shop.Reserve, 99)} }, want: "promise 5: message m1 to P1@example.com tells of offer 99, which no row has"},
 		"a forged link":                  {do: func(l *ledgerOf) { l.evidence.Sent[0].Tokens = []string{"AAAAAAAAAAAAAAAAAAAAAAAA"} }, want: "promise 5: message m1 to P1@example.com has a reserve link that is not ours"},
 		"a place in spite of an opt-out": {do: func(l *ledgerOf) { l.suppress(6, 1290) }, want: "promise 6: entry 6 is waiting, and its contact was suppressed"},
