@@ -188,9 +188,16 @@ func (w *outboxWorld) open(name string) *outboxShop {
 	return &outboxShop{w, id, name}
 }
 
+// leave takes the shop out of later sweeps.
+func (s *outboxShop) leave() {
+	s.t.Helper()
+	_, err := s.db.Exec(s.t.Context(), `UPDATE shops SET state = 'uninstalled', sealed_token = NULL, sealed_refresh = NULL, token_expires_at = NULL WHERE id = $1`, s.id)
+	s.must(err)
+}
+
 func (s *outboxShop) join(name string, channel waitlist.Channel, contact string) {
 	s.t.Helper()
-	_, err := s.list.Tap(s.t.Context(), s.id, waitlist.Tap{VariantID: strconv.FormatInt(chair, 10), Channel: string(channel), Contact: contact, Name: name})
+	_, err := s.list.Tap(s.t.Context(), s.id, waitlist.Tap{VariantID: strconv.FormatInt(chair, 10), Channel: string(channel), Contact: contact, Name: name, Client: contact})
 	s.must(err)
 	s.run()
 }
@@ -400,6 +407,7 @@ func TestEveryErrorOfTwiliosDoesWhatItsRowSays(t *testing.T) {
 				s.stock(3)
 				s.wantState("ann", "offered open accepted")
 			}
+			s.leave()
 		}
 	}
 }
@@ -547,6 +555,7 @@ func TestCrashesTimesAnswers(t *testing.T) {
 					if open := s.text(`SELECT count(*)::text FROM offers WHERE shop_id = $1 AND state = 'open'`); open != "0" {
 						t.Errorf("%s: %s offers have no end", name, open)
 					}
+					s.leave()
 				}
 			}
 		})
@@ -667,6 +676,56 @@ func TestAShopAboveTheRatesOfBouncesAndComplaintsIsPausedAndTold(t *testing.T) {
 }
 
 const judgedSpan = 24 * time.Hour
+
+// What a mailbox provider holds against our sender is nobody's fault who waits. Each refusal costs one person
+// this chance; before it costs a whole queue theirs, the sender rests.
+func TestASenderThatIsRefusedInARowRests(t *testing.T) {
+	t.Parallel()
+	w := newOutboxWorld(t)
+	s := w.open("refused")
+	s.crowd(5, "")
+	fault := w.faults.Add(simkit.Fault{Target: "smtp", Mode: "status", Code: 554})
+	s.stock(1)
+	for n, want := range []string{"waiting lapsed failed", "waiting lapsed failed", "waiting lapsed failed", "waiting", "waiting"} {
+		s.wantState(fmt.Sprintf("p%d", n), want)
+	}
+	if n := s.text(`SELECT count(*)::text FROM suppressions WHERE shop_id = $1`); n != "0" {
+		t.Errorf("%s people are suppressed", n)
+	}
+	if n := s.text(`SELECT count(*)::text FROM notes WHERE shop_id = $1 AND kind = 'sender'`); n != "2" {
+		t.Errorf("the shop was told %s times, want of the refusal and of the pause", n)
+	}
+	s.must(w.faults.Delete(fault))
+	s.pass(time.Hour + time.Second)
+	s.wantState("p3", "offered open accepted")
+}
+
+// A shop's texts go no faster than its senders send: what queues at Twilio is told of an offer that runs out.
+func TestAShopsTextsGoNoFasterThanItsRate(t *testing.T) {
+	t.Parallel()
+	w := newOutboxWorld(t)
+	s, other := w.open("slow"), w.open("other")
+	for i := range 55 {
+		s.join(fmt.Sprint("p", i), waitlist.SMS, fmt.Sprintf("+4474001234%02d", i))
+	}
+	s.stock(15)
+	first := s.text(`SELECT count(*)::text FROM messages WHERE shop_id = $1 AND state = 'accepted'`)
+	if n, err := strconv.Atoi(first); err != nil || n < 10 || n > 13 { // ten seconds' worth at once
+		t.Errorf("%s texts went at once", first)
+	}
+	other.join("ann", waitlist.SMS, annPhone)
+	other.stock(1)
+	other.wantState("ann", "offered open accepted") // another shop's rate is its own
+	s.pass(10 * time.Second)
+	if n := s.text(`SELECT count(*)::text FROM messages WHERE shop_id = $1 AND state = 'accepted'`); n != "15" {
+		t.Errorf("%s texts went in the end", n)
+	}
+	s.must(w.list.SetTextsPerSecond(t.Context(), s.id, 50))
+	s.stock(55)
+	if n := s.text(`SELECT count(*)::text FROM messages WHERE shop_id = $1 AND state = 'accepted'`); n != "55" {
+		t.Errorf("%s texts went at a higher rate", n)
+	}
+}
 
 // One bad contact, or one whose mail cannot be written, costs the other 999 nothing.
 func TestOneBadContactOfAThousandStopsNothing(t *testing.T) {
