@@ -744,6 +744,25 @@ func TestOneBadContactOfAThousandStopsNothing(t *testing.T) {
 	}
 }
 
+// Once more, and never a third time.
+func TestAMailServerThatSwallowsItsAnswersIsSentEachMailTwice(t *testing.T) {
+	t.Parallel()
+	w := newOutboxWorld(t)
+	s := w.open("swallows")
+	s.join("ann", waitlist.Email, "ann@example.com")
+	w.faults.Add(simkit.Fault{Target: "smtp", Mode: "drop_after_commit"})
+	s.stock(1)
+	for range 10 {
+		s.pass(5 * time.Minute)
+	}
+	if n := len(s.copies("ann@example.com")); n != 2 {
+		t.Errorf("%d copies", n)
+	}
+	s.wantState("ann", "offered open unknown")
+	s.pass(time.Hour)
+	s.wantState("ann", "waiting lapsed unknown")
+}
+
 // However many workers come for one message, the provider is called once.
 func TestTwoWorkersNeverCallForOneMessage(t *testing.T) {
 	t.Parallel()
