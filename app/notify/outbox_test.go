@@ -254,8 +254,8 @@ func (s *outboxShop) runOnce() (progress bool) {
 			err = s.list.Notify(ctx, s.id, a.Restock)
 		case "webhook":
 			err = s.list.HandleWebhook(ctx, s.id, a.Webhook)
-		case "reconcile":
-			err = nil
+		case "reconcile", "catalogue":
+			err = nil // nothing of theirs is looked at here
 		default:
 			s.t.Fatalf("a job of kind %s", j.Kind)
 		}
@@ -306,8 +306,8 @@ func (s *outboxShop) wantState(name, want string) {
 func (s *outboxShop) crowd(n int, odd string) {
 	s.t.Helper()
 	_, err := s.db.Exec(s.t.Context(), `
-		INSERT INTO variants (shop_id, id, product_id, inventory_item_id, sku, title, product_title, handle, image_url, price)
-		VALUES ($1, $2, 11, 1101, 'CHAIR', '', 'Oak Chair', 'chair', '', '120.00')`, s.id, chair)
+		INSERT INTO variants (shop_id, id, product_id, inventory_item_id, sku, title, product_title, handle, image_url, price, observed_at)
+		VALUES ($1, $2, 11, 1101, 'CHAIR', '', 'Oak Chair', 'chair', '', '120.00', now())`, s.id, chair)
 	s.must(err)
 	_, err = s.db.Exec(s.t.Context(), `
 		WITH c AS (
