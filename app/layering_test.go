@@ -20,15 +20,16 @@ import (
 // belongs to the room with the longest name that begins its path. A room may import itself.
 var rooms = map[string][]string{
 	"migrations":           {},
+	"app/words":            {},
 	"app/db":               {"migrations"},
 	"app/db/embedded":      {"app/db"},
 	"app/shop":             {"app/db"},
-	"app/waitlist":         {"app/shop", "app/db"},
-	"templates":            {"app/waitlist", "app/shop"},
+	"app/waitlist":         {"app/shop", "app/db", "app/words"},
+	"templates":            {"app/waitlist", "app/shop", "app/words"},
 	"app/shopify":          {"app/waitlist", "app/shop"},
-	"app/notify":           {"app/waitlist", "app/shop", "templates"},
+	"app/notify":           {"app/waitlist", "app/shop", "app/words", "templates"},
 	"app/jobs":             {"app/waitlist", "app/shop", "app/db"},
-	"web":                  {"app/waitlist", "app/shop", "app/db", "app/shopify", "app/notify", "templates"},
+	"web":                  {"app/waitlist", "app/shop", "app/words", "app/db", "app/shopify", "app/notify", "templates"},
 	"storefront-extension": {},
 	"cmd/holdfast":         {"app/db", "app/db/embedded", "app/shop", "app/waitlist", "app/shopify", "app/notify", "app/jobs", "web"},
 

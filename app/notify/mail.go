@@ -123,7 +123,7 @@ func (s *Sender) composeMail(m waitlist.Outgoing) ([]byte, error) {
 			s.log.Warn("reply-to left out: it is not a mail address", "shop", m.ShopID)
 		}
 	}
-	msg.Subject(text.subject())
+	msg.Subject(text.Subject)
 	msg.SetMessageIDWithValue(s.messageID(m))
 	msg.SetDateWithValue(m.AttemptedAt)
 	msg.SetGenHeader("List-Unsubscribe", "<"+text.Unsubscribe+">")

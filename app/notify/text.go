@@ -1,25 +1,41 @@
 package notify
 
 import (
-	"fmt"
 	"html/template"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf16"
 
+	"golang.org/x/text/unicode/bidi"
 	"golang.org/x/text/unicode/norm"
 
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 )
 
-// The texts of messages, in English.
+// The texts of messages: the sentences of app/words, or the merchant's own in their place.
+
+// languageOf is the shopper's language, else the shop's, else English.
+func languageOf(m waitlist.Outgoing) *words.Language { return words.In(m.Locale, m.ShopLocale) }
+
+// wording is the merchant's own sentence for a message's language, else ours. A reserved unit's message has
+// its own.
+func wording(m waitlist.Outgoing, key string) string {
+	if m.Reserved {
+		key += ".reserved"
+	}
+	if own := m.Wording[key]; own != "" {
+		return own
+	}
+	return languageOf(m).Say(key)
+}
 
 // item is the product and, when it has several variants, which one.
 func item(m waitlist.Outgoing) string {
 	product, variant := oneLine(m.ProductTitle), oneLine(m.VariantTitle)
 	if product == "" {
-		product = "What you waited for"
+		product = languageOf(m).Say("unnamed.item")
 	}
 	if variant == "" || variant == "Default Title" { // Shopify's name of the only variant of a product
 		return product
@@ -32,7 +48,18 @@ func seller(m waitlist.Outgoing) string {
 	if name := oneLine(m.ShopName); name != "" {
 		return name
 	}
-	return "The shop"
+	return languageOf(m).Say("unnamed.shop")
+}
+
+// isolated is a name that may stand in a sentence of another direction: an Arabic or Hebrew one keeps what
+// comes after it in its place.
+func isolated(s string) string {
+	for _, r := range s {
+		if p, _ := bidi.LookupRune(r); p.Class() == bidi.R || p.Class() == bidi.AL {
+			return "\u2068" + s + "\u2069" // first strong isolate, pop directional isolate (UAX #9)
+		}
+	}
+	return s
 }
 
 // oneLine is a name from outside as one line of printable text: no line break to begin a header with, no
@@ -59,37 +86,21 @@ func cut(s string, most int) string {
 	return strings.TrimRight(string(runes[:most-1]), " ") + "…"
 }
 
-// lasting is a duration in words: "30 minutes", "2 hours". short is for a text message.
-func lasting(d time.Duration, short bool) string {
-	minutes := max(1, int(d/time.Minute))
-	n, unit := minutes, "minute"
-	switch {
-	case minutes%(24*60) == 0:
-		n, unit = minutes/(24*60), "day"
-	case minutes%60 == 0:
-		n, unit = minutes/60, "hour"
-	case short:
-		return fmt.Sprintf("%d min", minutes)
-	}
-	if n != 1 {
-		unit += "s"
-	}
-	return fmt.Sprintf("%d %s", n, unit)
-}
-
 // ---- mail
 
 type mailText struct {
-	Shop, Item, Name, Lasting    string
-	Image                        string
-	Reserved                     bool
-	Reserve, Place, Unsubscribe  string
-	Greeting, Opening, Condition string
+	Language                             string
+	Shop, Item, Subject, Image           string
+	Greeting, Opening, Button, Condition string
+	SeePlace, Why, NoMore                string
+	Reserve, Place, Unsubscribe          string
 }
 
 func (s *Sender) mailText(m waitlist.Outgoing) mailText {
+	l := languageOf(m)
 	t := mailText{
-		Shop: seller(m), Item: item(m), Name: oneLine(m.Name), Lasting: lasting(m.Window, false), Reserved: m.Reserved,
+		Language: l.Code, Shop: seller(m), Item: item(m),
+		SeePlace: l.Say("mail.place"), NoMore: l.Say("mail.unsubscribe"), Greeting: l.Say("mail.greeting"),
 		Reserve:     s.public + "/r/" + m.ReserveToken,
 		Place:       s.public + "/q/" + m.PlaceToken,
 		Unsubscribe: s.public + "/u/" + m.UnsubscribeToken,
@@ -97,44 +108,28 @@ func (s *Sender) mailText(m waitlist.Outgoing) mailText {
 	if strings.HasPrefix(m.ImageURL, "https://") {
 		t.Image = m.ImageURL
 	}
-	t.Greeting = "Hello,"
-	if t.Name != "" {
-		t.Greeting = "Hello " + t.Name + ","
+	name := oneLine(m.Name)
+	if name != "" {
+		t.Greeting = l.Say("mail.greeting.name", "name", isolated(name))
 	}
-	t.Opening = t.Item + " is back at " + t.Shop + ", and it is your turn."
-	if m.Reserved {
-		t.Opening = t.Item + " is back at " + t.Shop + ", and one is reserved for you."
-		t.Condition = "It is yours for " + t.Lasting + " from when this mail was sent. Press the button on the page that opens, and go to checkout: from then on it is held for another " +
-			lasting(time.Duration(m.HoldMinutes)*time.Minute, false) + ". If you do nothing, it goes to the next in line."
-		return t
+	say := func(key string) string {
+		return words.Fill(wording(m, key), "item", isolated(t.Item), "shop", isolated(t.Shop), "name", isolated(name),
+			"time", l.Time(m.Window), "hold", l.Time(time.Duration(m.HoldMinutes)*time.Minute))
 	}
-	t.Condition = "Your turn lasts " + t.Lasting + " from when this mail was sent. Press the button on the page that opens, and one unit is set aside for you while you check out. If you do nothing, it goes to the next in line."
+	t.Subject = oneLine(words.Fill(wording(m, "mail.subject"), "item", t.Item, "shop", t.Shop, "name", name))
+	t.Opening, t.Condition, t.Button = say("mail.opening"), say("mail.condition"), say("mail.button")
+	t.Why = l.Say("mail.why", "shop", isolated(t.Shop))
 	return t
-}
-
-func (t mailText) subject() string {
-	if t.Reserved {
-		return t.Item + " is back: one is reserved for you"
-	}
-	return t.Item + " is back: reserve yours"
-}
-
-// Button is what the link is called.
-func (t mailText) Button() string {
-	if t.Reserved {
-		return "Get yours"
-	}
-	return "Reserve yours"
 }
 
 func (t mailText) plain() string {
 	return strings.Join([]string{
 		t.Greeting,
 		t.Opening,
-		t.Button() + ": " + t.Reserve,
+		t.Button + ": " + t.Reserve,
 		t.Condition,
-		"See your place in the queue, or leave it: " + t.Place,
-		"You get this mail because you asked " + t.Shop + " to tell you. No more mails like this: " + t.Unsubscribe,
+		t.SeePlace + ": " + t.Place,
+		t.Why + " " + t.NoMore + ": " + t.Unsubscribe,
 	}, "\n\n") + "\n"
 }
 
@@ -149,59 +144,92 @@ func (t mailText) html() (string, error) {
 }
 
 const mailHTML = `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Item}}</title></head>
+<html lang="{{.Language}}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Item}}</title></head>
 <body style="margin:0;padding:24px;background:#f6f5f2;color:#1c1b19;font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif">
 <div style="max-width:520px;margin:0 auto;padding:32px;background:#ffffff;border-radius:12px">
-<p style="margin:0 0 16px;font-weight:600">{{.Shop}}</p>
+<p style="margin:0 0 16px;font-weight:600" dir="auto">{{.Shop}}</p>
 {{if .Image}}<p style="margin:0 0 16px"><img src="{{.Image}}" alt="" width="456" style="display:block;width:100%;height:auto;border-radius:8px"></p>{{end}}
 <p>{{.Greeting}}</p>
 <p>{{.Opening}}</p>
 <p style="margin:28px 0"><a href="{{.Reserve}}" style="display:inline-block;padding:14px 24px;background:#1c1b19;color:#ffffff;border-radius:8px;text-decoration:none;font-weight:600">{{.Button}}</a></p>
 <p>{{.Condition}}</p>
-<p><a href="{{.Place}}" style="color:#1c1b19">See your place in the queue, or leave it</a></p>
-<p style="margin:32px 0 0;color:#6b6862;font-size:13px">You get this mail because you asked {{.Shop}} to tell you. <a href="{{.Unsubscribe}}" style="color:#6b6862">No more mails like this</a></p>
+<p><a href="{{.Place}}" style="color:#1c1b19">{{.SeePlace}}</a></p>
+<p style="margin:32px 0 0;color:#6b6862;font-size:13px">{{.Why}} <a href="{{.Unsubscribe}}" style="color:#6b6862">{{.NoMore}}</a></p>
 </div></body></html>
 `
 
 // ---- text messages
 
-// The parts of a text. The link stands between words: iOS replaces the text by a preview when a link is
-// at its beginning or its end. No reply words are offered but STOP: Twilio takes several others (YES,
-// CANCEL, END) as opting in or out.
-func textParts(m waitlist.Outgoing) (afterShop, afterItem string) {
-	if m.Reserved {
-		return ": ", " is back. One is reserved for you for " + lasting(m.Window, true) + ": "
+// A text has its link between words: iOS replaces the text by a preview when a link is at its beginning or
+// its end. No reply words are offered but STOP: Twilio takes several others (YES, CANCEL, END) as opting in
+// or out.
+
+// Segments is how many texts a text is sent, and paid, as. One of the GSM 7-bit alphabet (3GPP TS 23.038)
+// takes 160 characters, several 153 each; with any other character it is UCS-2: 70, and 67.
+func Segments(text string) (n int, gsm7 bool) {
+	units, one, many := septets(text), oneSegment, oneSegment-7
+	for _, r := range text {
+		if !strings.ContainsRune(gsmAlphabet, r) {
+			units, one, many = len(utf16.Encode([]rune(text))), 70, 67
+			break
+		}
 	}
-	return ": ", " is back. Reserve yours within " + lasting(m.Window, true) + ": "
+	if units <= one {
+		return 1, one == oneSegment
+	}
+	return (units + many - 1) / many, one == oneSegment
 }
 
-const optOut = " Reply STOP to opt out"
-
-// oneSegment is how many septets of the GSM 7-bit alphabet one text carries (3GPP TS 23.038); a longer
-// one is sent, and paid, as several of 153.
 const oneSegment = 160
 
-// textMessage words a text: the shop, what is back, for how long, one link, how to opt out. It uses the
-// GSM alphabet and cuts the names so that it fits one segment, as far as the link leaves room. A name in
-// a script that the alphabet does not have is kept as it is, which makes the text UCS-2 and longer.
+// leastRoom is what the names in a text are left, together: the text becomes longer before they get less.
+const leastRoom = 24
+
+// textMessage words a text: the shop, what is back, for how long, one link, how to opt out. It is folded into
+// the GSM alphabet, and the names are cut so that it fits one segment, as far as link and sentence leave
+// room. A name or a sentence in a script that the alphabet does not have makes it UCS-2, and longer.
 func (s *Sender) textMessage(m waitlist.Outgoing) string {
+	sentence, link := wording(m, "text"), s.public+"/r/"+m.ReserveToken
+	fill := func(name, what string) string {
+		return words.Fill(sentence, "shop", name, "item", what, "time", languageOf(m).Short(m.Window), "link", link)
+	}
+	names := strings.Count(sentence, "{shop}") + strings.Count(sentence, "{item}")
 	name, what := unlinked(seller(m)), unlinked(item(m))
-	after, rest := textParts(m)
-	link := s.public + "/r/" + m.ReserveToken
 	gsmName, ok1 := gsm(name)
 	gsmWhat, ok2 := gsm(what)
-	if !ok1 || !ok2 {
-		// 201 is three segments of UCS-2; beyond that the names are cut.
-		room := 201 - len(utf16.Encode([]rune(after+rest+link+optOut)))
-		name = cut(name, 20)
-		return name + after + cut(what, max(12, room-len(utf16.Encode([]rune(name))))) + rest + link + optOut
+	bare, ok3 := gsm(fill("x", "x"))
+	if !ok1 || !ok2 || !ok3 {
+		fixed := len(utf16.Encode([]rune(fill("x", "x")))) - names
+		most := 3 * 67
+		for most-fixed < leastRoom {
+			most += 67
+		}
+		name = cutUCS2(name, 20)
+		return fill(name, cutUCS2(what, max(12, most-fixed-len(utf16.Encode([]rune(name))))))
 	}
-	room := oneSegment - septets(after+rest+link+optOut)
+	fixed := septets(bare) - names
+	room := oneSegment - fixed
+	for n := 2; room < leastRoom; n++ {
+		room = n*(oneSegment-7) - fixed
+	}
 	if septets(gsmName)+septets(gsmWhat) > room {
 		gsmName = cutGSM(gsmName, max(12, room-septets(gsmWhat), min(20, room/2)))
 		gsmWhat = cutGSM(gsmWhat, max(12, room-septets(gsmName)))
 	}
-	return gsmName + after + gsmWhat + rest + link + optOut
+	text, _ := gsm(fill(gsmName, gsmWhat))
+	return text
+}
+
+// cutUCS2 shortens a text to at most so many UTF-16 units, and ends it with "…" then.
+func cutUCS2(s string, most int) string {
+	runes := []rune(s)
+	if len(utf16.Encode(runes)) <= most {
+		return s
+	}
+	for len(utf16.Encode(runes)) > most-1 {
+		runes = runes[:len(runes)-1]
+	}
+	return strings.TrimRight(string(runes), " ") + "…"
 }
 
 // unlinked breaks what a phone would turn into a second link.

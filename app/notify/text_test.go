@@ -7,6 +7,7 @@ import (
 	"unicode/utf16"
 
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 )
 
 func TestATextIsOneSegmentHoweverLongTheNames(t *testing.T) {
@@ -49,7 +50,7 @@ func TestANameInAnotherScriptIsKept(t *testing.T) {
 	m := textNotice()
 	m.ShopName, m.ProductTitle, m.VariantTitle = "木の店", strings.Repeat("オークの椅子", 20), ""
 	got := s.textMessage(m)
-	if !strings.HasPrefix(got, "木の店: オークの椅子") || !strings.HasSuffix(got, optOut) {
+	if !strings.HasPrefix(got, "木の店: オークの椅子") || !strings.HasSuffix(got, " Reply STOP to opt out") {
 		t.Errorf("got %q", got)
 	}
 	if n := len(utf16.Encode([]rune(got))); n > 201 {
@@ -71,7 +72,7 @@ func TestANameCannotBringASecondLink(t *testing.T) {
 func TestATextOffersNoReplyButStop(t *testing.T) {
 	t.Parallel()
 	s := &Sender{public: "https://holdfast.example.com"}
-	got := strings.TrimSuffix(s.textMessage(textNotice()), optOut)
+	got := strings.TrimSuffix(s.textMessage(textNotice()), " Reply STOP to opt out")
 	for _, word := range []string{"reply", "yes", "start", "cancel", "end ", "quit", "help", "info"} {
 		if strings.Contains(strings.ToLower(got), word) {
 			t.Errorf("%q in %q", word, got)
@@ -79,22 +80,88 @@ func TestATextOffersNoReplyButStop(t *testing.T) {
 	}
 }
 
-func TestATimeIsSaidInWords(t *testing.T) {
+// In every language, with long names: one segment (Japanese: three of UCS-2), one link between words, STOP.
+func TestATextInEveryLanguage(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		d           time.Duration
-		long, short string
-	}{
-		{time.Minute, "1 minute", "1 min"},
-		{15 * time.Minute, "15 minutes", "15 min"},
-		{time.Hour, "1 hour", "1 hour"},
-		{90 * time.Minute, "90 minutes", "90 min"},
-		{2 * time.Hour, "2 hours", "2 hours"},
-		{48 * time.Hour, "2 days", "2 days"},
-		{0, "1 minute", "1 min"},
+	s := &Sender{public: "https://holdfast.example.com"}
+	for _, l := range words.All() {
+		for _, reserved := range []bool{false, true} {
+			m := textNotice()
+			m.Locale, m.Reserved, m.Window = l.Code, reserved, 30*time.Minute
+			m.ShopName, m.ProductTitle = "Żółw & Æble – Söhne", strings.Repeat("Very Long Chair Name ", 20)
+			got := s.textMessage(m)
+			n, gsm7 := Segments(got)
+			if most := map[bool]int{false: 1, true: 3}[l.Code == "ja"]; n > most || gsm7 == (l.Code == "ja") {
+				t.Errorf("%s: %d segments, GSM %v: %q", l.Name, n, gsm7, got)
+			}
+			link := s.public + "/r/" + m.ReserveToken
+			if strings.Count(got, "://") != 1 || !strings.Contains(got, " "+link+" ") || !strings.Contains(got, "STOP") {
+				t.Errorf("%s: %q", l.Name, got)
+			}
+			if strings.ContainsAny(got, "{}") {
+				t.Errorf("%s: a variable is left: %q", l.Name, got)
+			}
+		}
+	}
+}
+
+func TestAMailInEveryLanguage(t *testing.T) {
+	t.Parallel()
+	s := &Sender{public: "https://holdfast.example.com"}
+	seen := map[string]string{}
+	for _, l := range words.All() {
+		for _, reserved := range []bool{false, true} {
+			m := textNotice()
+			m.Channel, m.Locale, m.ShopLocale, m.Reserved, m.Window, m.HoldMinutes = waitlist.Email, l.Code, "de", reserved, 2*time.Hour, 15
+			text := s.mailText(m)
+			html, err := text.html()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, body := range []string{text.plain(), html, text.Subject} {
+				if strings.Contains(body, "{") && body != html || strings.Contains(body, "{item}") {
+					t.Errorf("%s: a variable is left: %q", l.Name, body)
+				}
+			}
+			if !strings.Contains(html, `<html lang="`+l.Code+`">`) || strings.Count(text.plain(), "://") != 3 {
+				t.Errorf("%s: %s", l.Name, html)
+			}
+			if other, is := seen[text.plain()]; is {
+				t.Errorf("%s reads as %s", l.Name, other)
+			}
+			seen[text.plain()] = l.Name
+		}
+	}
+}
+
+func TestALanguageThatThereIsNotIsTheShops(t *testing.T) {
+	t.Parallel()
+	s := &Sender{public: "https://holdfast.example.com"}
+	m := textNotice()
+	m.Locale, m.ShopLocale = "ar", "nl-BE"
+	if got := s.textMessage(m); !strings.Contains(got, "is er weer") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAnArabicNameKeepsTheSentenceInItsPlace(t *testing.T) {
+	t.Parallel()
+	s := &Sender{public: "https://holdfast.example.com"}
+	m := textNotice()
+	m.Channel, m.ProductTitle, m.VariantTitle = waitlist.Email, "كرسي", "١٢"
+	if got := s.mailText(m).Opening; !strings.Contains(got, "\u2068كرسي (١٢)\u2069 is back") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSegments(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		"": 1, strings.Repeat("a", 160): 1, strings.Repeat("a", 161): 2, strings.Repeat("a", 306): 2, strings.Repeat("a", 307): 3,
+		strings.Repeat("木", 70): 1, strings.Repeat("木", 71): 2, strings.Repeat("木", 134): 2, strings.Repeat("木", 135): 3, strings.Repeat("🪑", 36): 2,
 	} {
-		if long, short := lasting(c.d, false), lasting(c.d, true); long != c.long || short != c.short {
-			t.Errorf("%v: got %q and %q", c.d, long, short)
+		if got, _ := Segments(text); got != want {
+			t.Errorf("%d characters of %.4q: %d segments, want %d", len([]rune(text)), text, got, want)
 		}
 	}
 }
@@ -114,8 +181,8 @@ func FuzzTextMessage(f *testing.F) {
 		if _, plain := gsm(got); plain && len([]rune(got)) > 160 || len(utf16.Encode([]rune(got))) > 201 {
 			t.Fatalf("%q, %q: too long: %q", shopName, product, got)
 		}
-		if m.Channel = waitlist.Email; strings.ContainsAny(s.mailText(m).subject(), "\r\n\x00") {
-			t.Fatalf("%q: subject %q", product, s.mailText(m).subject())
+		if m.Channel = waitlist.Email; strings.ContainsAny(s.mailText(m).Subject, "\r\n\x00") {
+			t.Fatalf("%q: subject %q", product, s.mailText(m).Subject)
 		}
 	})
 }

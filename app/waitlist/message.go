@@ -65,7 +65,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		WITH m AS MATERIALIZED (SELECT * FROM messages WHERE shop_id = $1 AND id = $2)
 		SELECT m.state, m.attempts, m.doubts, m.returns, m.looked_at, o.restock_id, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
 		       o.id, o.state, o.reserved, coalesce((SELECT h.hold_minutes FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id), t.hold_minutes), o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
-		       s.state = 'installed', s.name, t.reply_to
+		       s.state = 'installed', s.name, s.locale, t.reply_to
 		FROM m
 		JOIN contacts c ON c.shop_id = $1 AND c.id = (SELECT contact_id FROM m)
 		JOIN offers o ON o.shop_id = $1 AND o.id = (SELECT offer_id FROM m)
@@ -85,7 +85,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 	}
 	err = rows.Scan(&n.State, &n.Attempts, &n.Doubts, &n.Returns, &n.LookedAt, &n.RestockID, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
 		&n.OfferID, &n.OfferState, &n.Reserved, &n.HoldMinutes, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
-		&n.Installed, &n.ShopName, &n.ReplyTo)
+		&n.Installed, &n.ShopName, &n.ShopLocale, &n.ReplyTo)
 	n.Window = time.Duration(n.Minutes) * time.Minute
 	n.Attempt = n.Attempts
 	if n.SendingAt != nil {

@@ -162,7 +162,9 @@ type Outgoing struct {
 	Channel           Channel
 	To                string // E.164 or mail address
 	Name              string // of the shopper, may be empty
-	Locale            string
+	Locale            string            // of the shopper, BCP 47; may be empty
+	ShopLocale        string            // of the shop
+	Wording           map[string]string // the merchant's own sentences for this language, by their keys in app/words
 	ShopName, ReplyTo string
 	ProductTitle      string
 	VariantTitle      string
