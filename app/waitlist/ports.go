@@ -160,8 +160,8 @@ type Outgoing struct {
 	Attempt           int       // 1 for the first
 	AttemptedAt       time.Time // when this attempt was committed
 	Channel           Channel
-	To                string // E.164 or mail address
-	Name              string // of the shopper, may be empty
+	To                string            // E.164 or mail address
+	Name              string            // of the shopper, may be empty
 	Locale            string            // of the shopper, BCP 47; may be empty
 	ShopLocale        string            // of the shop
 	Wording           map[string]string // the merchant's own sentences for this language, by their keys in app/words
