@@ -60,6 +60,15 @@ func (s *Service) Tap(ctx context.Context, shopID int64, tap Tap) (Joined, error
 	if err != nil {
 		return Joined{}, err
 	}
+	if address.Channel == SMS {
+		_, texts, err := s.offersTexts(ctx, shopID)
+		if err != nil {
+			return Joined{}, err
+		}
+		if !texts {
+			return Joined{}, &Invalid{"invalid_channel", "channel", "this shop sends no text messages at present: choose email"}
+		}
+	}
 	now := s.now()
 	if err := s.countTap(ctx, shopID, "client", tap.Client, now, time.Minute, tapsPerClientAndMinute); err != nil {
 		return Joined{}, err
@@ -294,13 +303,9 @@ func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku str
 		return Waitability{}, &Invalid{"missing_variant", "variant_id", "say which variant: its Shopify id as variant_id, or its sku"}
 	}
 	var w Waitability
-	var name string
-	var texts bool
-	err := s.db.QueryRow(ctx, `
-		SELECT name, sealed_twilio IS NOT NULL AND NOT EXISTS (SELECT FROM pauses WHERE shop_id = $1 AND channel = 'sms' AND prefix = '' AND ended_at IS NULL AND until IS NULL)
-		FROM shops WHERE id = $1`, shopID).Scan(&name, &texts)
+	name, texts, err := s.offersTexts(ctx, shopID)
 	if err != nil {
-		return w, fmt.Errorf("waitable: %w", err)
+		return w, err
 	}
 	w.Channels = []Channel{Email}
 	w.Consent = map[Channel]ConsentText{Email: consentByEmail(name)}
@@ -325,6 +330,18 @@ func (s *Service) Waitable(ctx context.Context, shopID int64, variantID, sku str
 		return w, fmt.Errorf("waitable: %w", err)
 	}
 	return w, nil
+}
+
+// offersTexts says whether shoppers may choose texts: the shop's Twilio account was checked, and nothing is
+// wrong with it that the merchant has to put right.
+func (s *Service) offersTexts(ctx context.Context, shopID int64) (shopName string, texts bool, err error) {
+	err = s.db.QueryRow(ctx, `
+		SELECT name, sealed_twilio IS NOT NULL AND NOT EXISTS (SELECT FROM pauses WHERE shop_id = $1 AND channel = 'sms' AND prefix = '' AND ended_at IS NULL AND until IS NULL)
+		FROM shops WHERE id = $1`, shopID).Scan(&shopName, &texts)
+	if err != nil {
+		return "", false, fmt.Errorf("whether texts are offered: %w", err)
+	}
+	return shopName, texts, nil
 }
 
 func consentByEmail(shopName string) ConsentText {

@@ -111,6 +111,7 @@ func annabelBody() string {
 // annabelWaits has her wait at a shop by both channels.
 func (w *world) annabelWaits(shopID int64) {
 	w.t.Helper()
+	w.sendsTexts(shopID)
 	for _, tap := range []waitlist.Tap{
 		{VariantID: fmt.Sprint(chair), Channel: "email", Contact: annabelMail, Name: annabel, Country: "GB", Locale: "en", CustomerID: annabelID},
 		{VariantID: fmt.Sprint(chair), Channel: "sms", Contact: annabelPhone, Name: annabel, Country: "GB", Locale: "en"},

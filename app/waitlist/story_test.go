@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -286,6 +287,46 @@ func TestStopEndsOffersAndHoldsAndTheUnitsGoOn(t *testing.T) {
 	if n := len(w.store.open()); n != 0 {
 		t.Fatalf("%d drafts are left over", n)
 	}
+}
+
+func TestTextsCannotBeChosenWhileTheShopSendsNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	store := shop.NewStore(w.db, w.keys)
+	tap := waitlist.Tap{VariantID: "101", Channel: "sms", Contact: "+447400123456"}
+	try := func(offered bool) {
+		t.Helper()
+		answer, err := w.list.Waitable(t.Context(), w.shop, "101", "")
+		w.must(err)
+		if slices.Contains(answer.Channels, waitlist.SMS) != offered {
+			t.Errorf("channels: %v", answer.Channels)
+		}
+		_, err = w.list.Tap(t.Context(), w.shop, tap)
+		var invalid *waitlist.Invalid
+		if offered && err != nil || !offered && (!errors.As(err, &invalid) || invalid.Code != "invalid_channel") {
+			t.Errorf("texts offered: %v, and the answer to a tap is %v", offered, err)
+		}
+	}
+	account, err := store.Twilio(t.Context(), w.shop)
+	w.must(err)
+	w.must(store.DisconnectTwilio(t.Context(), w.shop))
+	try(false)
+	if n := w.one(`SELECT count(*) FROM entries`); n != 0 {
+		t.Errorf("%d entries were written", n)
+	}
+	w.must(store.ConnectTwilio(t.Context(), w.shop, account, "another key"))
+	if key := w.text(`SELECT twilio_key FROM shops WHERE id = $1`, w.shop); key != fmt.Sprint("key-", w.shop) {
+		t.Errorf("the address that Twilio posts to has changed to %s", key)
+	}
+	try(true)
+	w.outbox.answer = func(waitlist.Outgoing) error {
+		return &waitlist.SendError{Outcome: waitlist.ShopFault, Sender: waitlist.SenderOff, Code: "20003", Why: "the account is closed"}
+	}
+	w.stock(1)
+	w.stock(0)
+	try(false)
+	w.must(w.list.Resume(t.Context(), w.shop, waitlist.SMS))
+	try(true)
 }
 
 // Nothing in the provider's signature says when a text was sent, so a genuine one can be posted again.

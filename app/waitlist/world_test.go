@@ -50,6 +50,7 @@ func newWorld(t testing.TB, change ...func(*shop.Settings)) *world {
 	store := shop.NewStore(w.db, w.keys)
 	w.shop, err = store.Install(t.Context(), "chairs.myshopify.com", "Chairs", "EUR", "GB", "en", "token")
 	w.must(err)
+	w.sendsTexts(w.shop)
 	w.store, w.outbox = newStore(w.now), &outbox{}
 	w.store.variants[chair] = &waitlist.VariantReading{ID: chair, ProductID: 11, InventoryItemID: 1101, SKU: "CHAIR", Title: "Oak", ProductTitle: "Chair",
 		Handle: "chair", Price: "120.00", Active: true, Published: true, Tracked: true}
@@ -61,6 +62,13 @@ func newWorld(t testing.TB, change ...func(*shop.Settings)) *world {
 		}
 	})
 	return w
+}
+
+// sendsTexts gives a shop a Twilio account.
+func (w *world) sendsTexts(shopID int64) {
+	w.t.Helper()
+	account := shop.Twilio{AccountSID: "AC1", APIKey: "SK1", APISecret: "s", AuthToken: "t", MessagingServiceSID: "MG1"}
+	w.must(shop.NewStore(w.db, w.keys).ConnectTwilio(w.t.Context(), shopID, account, fmt.Sprint("key-", shopID)))
 }
 
 // service is another process over the same database.
