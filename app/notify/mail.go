@@ -207,6 +207,11 @@ func unreached(doing string, err error) *waitlist.SendError {
 
 // connect opens a connection to the mail server, with TLS and a login.
 func (s *Sender) connect(ctx context.Context) (_ *mailConn, failed *waitlist.SendError) {
+	defer func() {
+		if failed != nil {
+			failed.All = true
+		}
+	}()
 	conn, err := s.smtp.dial(ctx, "tcp", net.JoinHostPort(s.smtp.host, s.smtp.port))
 	if err != nil {
 		return nil, unreached("connecting", err)
@@ -252,7 +257,7 @@ func (s *Sender) connect(ctx context.Context) (_ *mailConn, failed *waitlist.Sen
 		if err := s.authenticate(client); err != nil {
 			s.log.ErrorContext(ctx, "the mail server refuses our login: check the mail server's user and password", "err", oneLine(err.Error()))
 			failed := unreached("login", err)
-			failed.After = time.Minute
+			failed.After = time.Minute // a login that is tried too often is locked
 			return nil, failed
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -676,6 +677,36 @@ func TestAShopAboveTheRatesOfBouncesAndComplaintsIsPausedAndTold(t *testing.T) {
 }
 
 const judgedSpan = 24 * time.Hour
+
+// A mail server that is away is not called for each of a thousand mails, and the texts among them go.
+func TestAProviderThatIsAwayIsCalledOnceAndTheOtherGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newOutboxWorld(t)
+	s := w.open("away")
+	s.crowd(30, "")
+	s.join("ann", waitlist.SMS, annPhone)
+	dial, calls := w.sender.smtp.dial, 0
+	w.sender.smtp.dial = func(context.Context, string, string) (net.Conn, error) {
+		calls++
+		return nil, errors.New("nobody is there")
+	}
+	s.shelf.set(s.id, 31)
+	s.must(w.list.Observe(t.Context(), s.id, chair))
+	id, err := strconv.ParseInt(s.text(`SELECT id::text FROM restocks WHERE shop_id = $1`), 10, 64)
+	s.must(err)
+	if err := w.list.Notify(t.Context(), s.id, id); err == nil {
+		t.Error("Notify says that all were sent")
+	}
+	if calls != 1 {
+		t.Errorf("the mail server was called %d times", calls)
+	}
+	s.wantState("ann", "offered open accepted")
+	w.sender.smtp.dial = dial
+	s.run()
+	if n := s.text(`SELECT count(*)::text FROM messages WHERE shop_id = $1 AND state = 'accepted'`); n != "31" {
+		t.Errorf("%s messages were accepted in the end", n)
+	}
+}
 
 // What a mailbox provider holds against our sender is nobody's fault who waits. Each refusal costs one person
 // this chance; before it costs a whole queue theirs, the sender rests.

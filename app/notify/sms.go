@@ -115,7 +115,7 @@ func (s *Sender) account(ctx context.Context, shopID int64) (shop.Twilio, string
 		err = errors.New("the shop has no key for Twilio's callbacks")
 	}
 	if err != nil {
-		return account, "", &waitlist.SendError{Outcome: waitlist.Retry, Code: "credentials", Why: "the shop's Twilio account could not be read: " + oneLine(err.Error())}
+		return account, "", &waitlist.SendError{Outcome: waitlist.Retry, All: true, Code: "credentials", Why: "the shop's Twilio account could not be read: " + oneLine(err.Error())}
 	}
 	return account, tenant.TwilioKey, nil
 }
@@ -186,11 +186,12 @@ func (c *call) verdict(err error) *waitlist.SendError {
 	case said && c.status == 0: // the library refused the credentials' form
 		return &waitlist.SendError{Outcome: waitlist.ShopFault, Sender: waitlist.SenderOff, Code: strconv.Itoa(refusal.Code), Why: twilioErrors[21222].Why}
 	case !c.sent.Load():
-		return &waitlist.SendError{Outcome: waitlist.Retry, Code: "unreachable", Why: "Twilio could not be reached: " + oneLine(err.Error())}
+		return &waitlist.SendError{Outcome: waitlist.Retry, All: true, Code: "unreachable", Why: "Twilio could not be reached: " + oneLine(err.Error())}
 	case c.status == 0:
 		return unknown("no answer")
 	case c.status == http.StatusTooManyRequests: // never processed, always safe to send again (twilio.com/docs/api/errors/20429)
 		failed := twilioError(20429, "")
+		failed.All = true
 		if seconds, err := strconv.Atoi(c.after); err == nil && seconds >= 0 {
 			failed.After = time.Duration(min(seconds, 3600)) * time.Second
 		}

@@ -23,9 +23,6 @@ const (
 	// maxDoubts bounds the copies of a message that may be on their way: when the outcome of the first stayed
 	// unknown, the same link is sent once more.
 	maxDoubts = 2
-	// longestStop is the longest wait that all of a restock's messages wait out; one that has to wait longer
-	// lets the others pass.
-	longestStop = 15 * time.Second
 	// timeToAct is what must be left of an offer for a message that was not delivered to be sent again.
 	timeToAct = 10 * time.Minute
 	// maxReturns bounds how often a message is sent again that the provider took and did not deliver.
@@ -119,9 +116,10 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 	const atOnce = 100
 	var unsent error
+	halted := map[Channel]bool{} // by which nothing goes at present
 	for last := int64(0); ; {
 		rows, _ := s.db.Query(ctx, `
-			SELECT m.id, o.id, EXISTS (
+			SELECT m.id, o.id, m.channel, EXISTS (
 			         SELECT FROM holds h WHERE h.shop_id = $1 AND h.restock_id = $2 AND h.state = 'securing' AND NOT h.pressed
 			         AND h.offer_id < o.id AND (h.expires_at IS NULL OR h.expires_at > $5::timestamptz + make_interval(mins => o.window_minutes)))
 			FROM offers o JOIN messages m ON m.shop_id = o.shop_id AND m.offer_id = o.id
@@ -131,6 +129,7 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 			ORDER BY o.id LIMIT $4`, shopID, restockID, last, atOnce, s.now().Add(-outOfTurn), s.now())
 		type row struct {
 			ID, Offer int64
+			Channel   Channel
 			TooSoon   bool
 		}
 		unfinished, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
@@ -142,17 +141,20 @@ func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 			if m.TooSoon {
 				return ErrLater
 			}
+			if halted[m.Channel] {
+				continue
+			}
 			if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < SendTimeout {
 				return ErrLater // the job's own time, which is real time, would end in a send
 			}
-			switch err := s.send(ctx, shopID, m.ID); {
-			case errors.Is(err, errSending):
+			err := s.send(ctx, shopID, m.ID)
+			if errors.Is(err, errSending) {
 				return ErrLater // another process is at it: not out of turn
-			case errors.Is(err, errRate):
-				return ErrLater // the others would have to wait, too
-			case errors.As(err, new(*Throttled)):
-				return err // by the provider, and so would they
-			case err != nil && (unsent == nil || errors.Is(unsent, ErrLater)):
+			}
+			if halt := (*haltedError)(nil); errors.As(err, &halt) {
+				halted[m.Channel], err = true, halt.then
+			}
+			if err != nil && (unsent == nil || errors.Is(unsent, ErrLater)) {
 				unsent = err
 			}
 		}
@@ -203,6 +205,11 @@ func (s *Service) toldAll(ctx context.Context, shopID, restockID int64) (done bo
 	})
 	return done, err
 }
+
+// haltedError is a message that could not be sent for a reason that holds for all others by its channel.
+type haltedError struct{ then error } // what Notify then returns
+
+func (e *haltedError) Error() string { return e.then.Error() }
 
 // errSending is a message that is being sent by somebody else, or whose sender has died.
 var errSending = errors.New("being sent")
@@ -394,21 +401,24 @@ func (s *Service) sent(ctx context.Context, n notice, provider string, sendErr e
 			// One that may have left earlier stays in doubt, and is looked for again.
 			_, err := tx.Exec(ctx, `
 				UPDATE messages SET state = CASE WHEN doubts > 0 THEN 'unknown' ELSE 'pending' END, error_code = nullif($4, ''), reason = $5,
-				       send_after = CASE WHEN $6::interval > $8::interval THEN $7::timestamptz + $6::interval END
+				       send_after = CASE WHEN $6::interval > '0' AND NOT $8 THEN $7::timestamptz + $6::interval END
 				WHERE shop_id = $1 AND id = $2 AND state = 'sending' AND attempts = $3`,
-				n.ShopID, n.MessageID, n.Attempts, fault.Code, fault.Why, fault.After, s.now(), longestStop)
+				n.ShopID, n.MessageID, n.Attempts, fault.Code, fault.Why, fault.After, s.now(), fault.All)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("message %d: %w", n.MessageID, err)
 		}
+		err = fmt.Errorf("message %d: %w", n.MessageID, sendErr)
 		switch {
-		case fault.After > longestStop:
-			return nil // the sweep finds it
+		case fault.All && fault.After > 0:
+			return &haltedError{&Throttled{After: fault.After}}
+		case fault.All:
+			return &haltedError{err}
 		case fault.After > 0:
-			return &Throttled{After: fault.After}
+			return nil // the sweep finds it
 		}
-		return fmt.Errorf("message %d: %w", n.MessageID, sendErr)
+		return err
 	case Unknown:
 		_, err := s.db.Exec(ctx, `
 			UPDATE messages SET state = 'unknown', doubts = doubts + 1, looked_at = NULL, error_code = nullif($4, ''), reason = $5

@@ -183,6 +183,7 @@ type SendError struct {
 	Outcome Outcome
 	Code    string        // the provider's code, for the log and the merchant
 	Why     string        // in plain words
+	All     bool          // Retry: it holds for every message by this channel, not for this one alone
 	After   time.Duration // Retry and Once: wait at least this long; SenderPaused: for so long
 	Strikes int           // GiveUp and Once: the so-many'th failure of a contact with this code within 30 days is a bounce; 0 = none is
 	Sender  SenderEffect

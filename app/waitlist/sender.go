@@ -36,10 +36,7 @@ const (
 // refused is the outcome, in a message's row, of one that was given up for the sender's sake.
 const refused = "refused"
 
-// errRate is a message that has to wait for the shop's rate.
-var errRate = errors.New("the shop's rate of messages is used up for now")
-
-// takeTurn counts a message against its shop's rate, or returns errRate. The row is shared by all processes.
+// takeTurn counts a message against its shop's rate, or returns a *haltedError. The row is shared by all processes.
 func (s *Service) takeTurn(ctx context.Context, tx pgx.Tx, n notice, now time.Time) error {
 	standard := emailsPerSecond
 	if n.Channel == SMS {
@@ -53,7 +50,7 @@ func (s *Service) takeTurn(ctx context.Context, tx pgx.Tx, n notice, now time.Ti
 		return err
 	}
 	if tag.RowsAffected() == 0 {
-		return errRate
+		return &haltedError{ErrLater}
 	}
 	return nil
 }
