@@ -708,6 +708,32 @@ func TestAProviderThatIsAwayIsCalledOnceAndTheOtherGoesOn(t *testing.T) {
 	}
 }
 
+// Twilio's Compliance Toolkit holds texts back at night. One that came in the morning would tell of an offer
+// that is long over: it is dropped, and the text goes when it goes at once.
+func TestATextThatTwilioHoldsBackIsDroppedAndSentLater(t *testing.T) {
+	t.Parallel()
+	w := newOutboxWorld(t)
+	s := w.open("night")
+	account, err := w.store.Twilio(t.Context(), s.id)
+	s.must(err)
+	night := twiliosim.Account{Shop: "night.myshopify.com", SID: account.AccountSID, APIKey: account.APIKey, APISecret: account.APISecret, AuthToken: account.AuthToken,
+		MessagingServiceSID: account.MessagingServiceSID, Number: "+14155550199", HoldsBack: true}
+	s.must(w.twilio.AddAccount(night))
+	s.join("ann", waitlist.SMS, annPhone)
+	s.stock(1)
+	s.wantState("ann", "offered open pending")
+	if mine := s.copies(annPhone); len(mine) != 1 || mine[0].Status != "canceled" {
+		t.Fatalf("%+v", mine)
+	}
+	night.HoldsBack = false
+	s.must(w.twilio.AddAccount(night))
+	s.pass(15*time.Minute + time.Second)
+	s.wantState("ann", "offered open accepted")
+	if mine := s.copies(annPhone); len(mine) != 2 || mine[1].Status != "sent" {
+		t.Errorf("%+v", mine)
+	}
+}
+
 // What a mailbox provider holds against our sender is nobody's fault who waits. Each refusal costs one person
 // this chance; before it costs a whole queue theirs, the sender rests.
 func TestASenderThatIsRefusedInARowRests(t *testing.T) {

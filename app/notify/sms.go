@@ -52,6 +52,14 @@ func (s *Sender) sendText(ctx context.Context, m waitlist.Outgoing) (string, *wa
 	if message.Status != nil && message.ErrorCode != nil && (*message.Status == "failed" || *message.Status == "undelivered") {
 		return "", twilioError(*message.ErrorCode, "")
 	}
+	if message.Status != nil && *message.Status == "scheduled" {
+		// Nobody asked for that: Twilio's Compliance Toolkit holds it back until the morning, when its offer
+		// is over (twilio.com/docs/messaging/features/compliance-toolkit).
+		if _, err := api.UpdateMessage(*message.Sid, (&twilio.UpdateMessageParams{}).SetStatus("canceled")); err != nil {
+			return "", &waitlist.SendError{Outcome: waitlist.Unknown, Code: "scheduled", Why: "Twilio holds the text back, and could not be told to drop it: " + oneLine(err.Error())}
+		}
+		return "", twilioError(30610, "")
+	}
 	return *message.Sid, nil
 }
 
@@ -93,7 +101,8 @@ func (s *Sender) findText(ctx context.Context, m waitlist.Outgoing) (sid string,
 		return "", false, fmt.Errorf("find text: %s", oneLine(err.Error()))
 	}
 	for _, message := range list.Messages {
-		if message.Sid != nil && message.Body != nil && strings.Contains(*message.Body, m.ReserveToken) {
+		dropped := message.Status != nil && *message.Status == "canceled" // by us: it was not sent
+		if message.Sid != nil && message.Body != nil && !dropped && strings.Contains(*message.Body, m.ReserveToken) {
 			return *message.Sid, true, nil
 		}
 	}

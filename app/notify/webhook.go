@@ -118,11 +118,11 @@ func ReadStatus(account shop.Twilio, signed *url.URL, h http.Header, form url.Va
 		d.Attempt = n
 	}
 	switch status {
-	case "accepted", "scheduled", "queued", "sending", "sent":
+	case "accepted", "queued", "sending", "sent":
 		d.Status = "accepted" // which settles a send whose answer was lost
 	case "delivered", "read":
 		d.Status = "delivered"
-	case "failed", "undelivered", "canceled":
+	case "failed", "undelivered": // "canceled" is our own doing
 		d.Status, d.Failure = "failed", waitlist.SendError{Outcome: waitlist.GiveUp, Code: status, Why: "Twilio reports: " + status}
 		if code, err := strconv.Atoi(form.Get("ErrorCode")); err == nil && code > 0 {
 			d.Failure = *twilioError(code, form.Get("ErrorMessage"))

@@ -168,3 +168,36 @@ func TestAGenuineCallbackThatSaysNothingIsRefused(t *testing.T) {
 		t.Errorf("an unknown status: %v, %v", ok, err)
 	}
 }
+
+// Whatever somebody signs or does not sign: nothing panics, what is not signed says nothing, and what is said
+// has a message and a known state.
+func FuzzReadStatus(f *testing.F) {
+	f.Add("message=7&attempt=1", "AccountSid="+account.AccountSID+"&MessageSid=SM1&MessageStatus=failed&ErrorCode=30003", "", true)
+	f.Add("message=-1&attempt=x", "AccountSid="+account.AccountSID+"&SmsSid=SM1&SmsStatus=delivered", "key=k,algorithm=HMAC_SHA256", true)
+	f.Add("", "%zz&=&&a", "", false)
+	f.Fuzz(func(t *testing.T, query, body, how string, sign bool) {
+		form, err := url.ParseQuery(body)
+		if err != nil {
+			return
+		}
+		signed := &url.URL{Scheme: "https", Host: "holdfast.example.com", Path: "/webhooks/twilio/k/status", RawQuery: query}
+		h := http.Header{}
+		if how != "" {
+			h.Set("X-Twilio-Webhooks-Signature-Settings", how)
+		}
+		h.Set("X-Twilio-Signature", "x")
+		if sign {
+			h.Set("X-Twilio-Signature", twiliosim.Sign(account.AuthToken, signed.String(), form))
+		}
+		d, ok, err := ReadStatus(account, signed, h, form)
+		if (!sign || how != "") && err == nil {
+			t.Errorf("believed: %+v", d)
+		}
+		if ok && (err != nil || d.ProviderID == "" || !slices.Contains([]string{"accepted", "delivered", "failed"}, d.Status) || d.MessageID < 0 || d.Attempt < 0 || d.Status == "failed" && d.Failure.Why == "") {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if text, err := ReadText(account, signed, h, form); err == nil && (text.From == "" || text.ID == "") {
+			t.Errorf("%+v", text)
+		}
+	})
+}

@@ -60,6 +60,9 @@ func (s *Sim) understand(w http.ResponseWriter, r *http.Request) (q request, op 
 	case ok && strings.HasPrefix(resource, "Messages/") && strings.HasSuffix(resource, ".json") && r.Method == http.MethodGet:
 		op, pattern = "fetch", fetchPath
 		q.sid = strings.TrimSuffix(strings.TrimPrefix(resource, "Messages/"), ".json")
+	case ok && strings.HasPrefix(resource, "Messages/") && strings.HasSuffix(resource, ".json") && r.Method == http.MethodPost:
+		op, pattern = "update", fetchPath
+		q.sid = strings.TrimSuffix(strings.TrimPrefix(resource, "Messages/"), ".json")
 	default:
 		return q, "", notSimulated(r.Method + " " + path)
 	}
@@ -88,6 +91,10 @@ func (s *Sim) understand(w http.ResponseWriter, r *http.Request) (q request, op 
 	}
 	if op == "create" {
 		failed = s.checkCreate(q)
+	} else if op == "update" {
+		if q.form.Get("Status") != "canceled" || len(q.form) != 1 {
+			failed = notSimulated("an update that does something else than to cancel")
+		}
 	} else if op == "list" {
 		for _, name := range []string{"DateSent", "DateSent<", "DateSent>", "PageToken"} {
 			if q.form.Has(name) {

@@ -41,6 +41,7 @@ type Account struct {
 	MessagingServiceSID string // MG and 32 hex digits
 	Number              string // E.164
 	InboundURL          string // where texts to the number are posted; empty = nowhere
+	HoldsBack           bool   // texts are scheduled for the morning, as Twilio's Compliance Toolkit does at night
 	AdvancedOptOut      bool   // Twilio then says how it read a text, as OptOutType
 }
 
@@ -169,10 +170,10 @@ func (s *Sim) InFlight() int {
 }
 
 // CheckFault says whether a fault of target "twilio" is one that this simulator knows. Op is "create",
-// "list", "fetch" or empty for all three.
+// "list", "fetch", "update" or empty for all of them.
 func CheckFault(f simkit.Fault) error {
-	if !slices.Contains([]string{"", "create", "list", "fetch"}, f.Op) {
-		return fmt.Errorf(`twilio has no operation %q: use "create", "list" or "fetch"`, f.Op)
+	if !slices.Contains([]string{"", "create", "list", "fetch", "update"}, f.Op) {
+		return fmt.Errorf(`twilio has no operation %q: use "create", "list", "fetch" or "update"`, f.Op)
 	}
 	switch f.Mode {
 	case "throttle", "timeout_after_commit", "drop_after_commit", "html_502", "delay", "down":
@@ -370,9 +371,19 @@ func (s *Sim) act(op string, q request) (int, any, *failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.texts {
-		if t.sid == q.sid && t.account.SID == q.account.SID {
-			return http.StatusOK, t.resource(), nil
+		if t.sid != q.sid || t.account.SID != q.account.SID {
+			continue
 		}
+		if op == "update" {
+			if t.status != "scheduled" {
+				return 0, nil, fail(http.StatusBadRequest, 30409, "Message is not in a cancelable state")
+			}
+			t.status, t.updated = "canceled", s.clock.Now()
+			s.outbox.SetStatus(t.sid, t.status)
+			s.queue = append(s.queue, callback{t, "canceled"})
+			s.wake.Signal()
+		}
+		return http.StatusOK, t.resource(), nil
 	}
 	return 0, nil, fail(http.StatusNotFound, 20404, "The requested resource was not found")
 }
@@ -393,11 +404,16 @@ func (s *Sim) create(q request) (map[string]any, *failure) {
 	if t.service {
 		t.status = "accepted"
 	}
+	if q.account.HoldsBack {
+		t.status = "scheduled"
+	}
 	s.texts = append(s.texts, t)
 	s.asked = append(s.asked, q.form)
 	s.outbox.Add(inbox.Message{ID: t.sid, Channel: "sms", To: t.to, From: t.account.Number, Body: t.body, Status: t.status})
-	s.queue = append(s.queue, callback{t, "sent"})
-	s.wake.Signal()
+	if t.status != "scheduled" {
+		s.queue = append(s.queue, callback{t, "sent"})
+		s.wake.Signal()
+	}
 	return t.resource(), nil
 }
 
