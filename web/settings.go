@@ -49,6 +49,14 @@ func settingsOf(set *shop.Settings) []settingGroup {
 			number("notices_per_unit", "People told per unit", "people", "With 1, there is a unit for everybody who is told. With more, some will find that it is gone; they keep their place. 1 to 100.", &set.NoticesPerUnit),
 			{templates.Field{Name: "reply_to", Label: "Replies to emails go to", Kind: "email", Help: "One mail address, such as your help desk. Leave it empty to receive none."}, &set.ReplyTo},
 		}},
+		{"Texts", []setting{
+			{templates.Field{Name: "quiet_hours", Label: "Quiet hours", Kind: "checkbox",
+				Help: "Texts go at decent hours where their recipient is, and at most 3 within 24 hours to one number, 10 minutes apart. Nobody's time runs out meanwhile. On Sundays, numbers in North America get none before noon."}, &set.QuietHours},
+			number("text_from", "Texts go from", "o'clock", "In the recipient's own time. 9 to 19.", &set.TextFrom),
+			number("text_until", "Texts go until", "o'clock", "None is sent from this hour on. 10 to 20.", &set.TextUntil),
+			{templates.Field{Name: "pass_asleep", Label: "Tell the next who is awake", Kind: "checkbox",
+				Help: "Whoever may not be texted now keeps their place, and the unit goes to the next in line who may be told. Without this, the unit waits for them."}, &set.PassAsleep},
+		}},
 		{"Restocks", []setting{
 			number("threshold", "A restock begins at", "units", "Fewer units than this are left to whoever finds them in the shop.", &set.Threshold),
 			number("settle_seconds", "New stock is watched for", "seconds", "Before anybody is told, so that a number that is corrected at once sends no message. 0 to 3,600.", &set.SettleSeconds),

@@ -139,7 +139,7 @@ func readTap(r *http.Request) (waitlist.Tap, error) {
 	}
 	tap := waitlist.Tap{
 		VariantID: plainID(fields["variant_id"]), SKU: fields["sku"], Channel: fields["channel"], Contact: fields["contact"],
-		Name: fields["name"], Country: fields["country"], Locale: fields["locale"], Currency: fields["currency"],
+		Name: fields["name"], Country: fields["country"], Locale: fields["locale"], TimeZone: fields["time_zone"], Currency: fields["currency"],
 	}
 	// The field holds the version of the text that was agreed to. A form that has the field and leaves
 	// it empty, or a script that sends false, has asked and was refused.
@@ -151,7 +151,7 @@ func readTap(r *http.Request) (waitlist.Tap, error) {
 	return tap, nil
 }
 
-var tapFields = []string{"variant_id", "sku", "channel", "contact", "name", "country", "locale", "currency", "consent"}
+var tapFields = []string{"variant_id", "sku", "channel", "contact", "name", "country", "locale", "time_zone", "currency", "consent"}
 
 // readFields reads the fields of a tap that are there, as text.
 func readFields(r *http.Request) (map[string]string, error) {

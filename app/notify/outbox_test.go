@@ -184,7 +184,7 @@ func (w *outboxWorld) open(name string) *outboxShop {
 	w.mu.Unlock()
 	w.must(w.twilio.AddAccount(twiliosim.Account{Shop: domain, SID: account.AccountSID, APIKey: account.APIKey, APISecret: account.APISecret, AuthToken: account.AuthToken,
 		MessagingServiceSID: account.MessagingServiceSID, Number: fmt.Sprintf("+1415555%04d", id)}))
-	_, err = w.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0, reserve_before_telling = false WHERE shop_id = $1`, id)
+	_, err = w.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0, quiet_hours = false, reserve_before_telling = false WHERE shop_id = $1`, id)
 	w.must(err)
 	return &outboxShop{w, id, name}
 }

@@ -26,6 +26,10 @@ type Settings struct {
 	SkipBuyers           bool    `db:"skip_buyers" json:"skip_buyers"`                       // who buys a variant the ordinary way waits for it no longer
 	AutomaticDiscounts   bool    `db:"automatic_discounts" json:"automatic_discounts"`       // the shop's automatic discounts apply to held units
 	DiscountCodes        bool    `db:"discount_codes" json:"discount_codes"`                 // the checkout of a held unit takes discount codes
+	QuietHours           bool    `db:"quiet_hours" json:"quiet_hours"`                       // texts go at decent hours of their recipients, and not too many to one number
+	TextFrom             int     `db:"text_from" json:"text_from"`                           // the first hour, 9 to 19, in which texts go when QuietHours is on
+	TextUntil            int     `db:"text_until" json:"text_until"`                         // the hour, 10 to 20, from which they do not go any more
+	PassAsleep           bool    `db:"pass_asleep" json:"pass_asleep"`                       // the next in line who may be texted now is told before one who may not
 }
 
 // Hold is how long a unit is held for one person.
@@ -67,6 +71,11 @@ func (s Settings) Check() []Fault {
 	between("settle_seconds", s.SettleSeconds, 0, 3600)
 	between("implausible_units", s.ImplausibleUnits, 1, 1_000_000)
 	between("ttl_days", s.TTLDays, 1, 730)
+	between("text_from", s.TextFrom, 9, 19)
+	between("text_until", s.TextUntil, 10, 20)
+	if s.TextFrom >= s.TextUntil && s.TextUntil >= 10 {
+		faults = append(faults, Fault{"text_until", "choose an hour after the one at which texts begin"})
+	}
 	if s.ReplyTo != "" {
 		if a, err := mail.ParseAddress(s.ReplyTo); err != nil || a.Address != s.ReplyTo {
 			faults = append(faults, Fault{"reply_to", "give one mail address, such as help@example.com"})
@@ -96,7 +105,8 @@ func LoadSettings(ctx context.Context, q Querier, shopID int64) (Settings, error
 	rows, _ := q.Query(ctx, `
 		SELECT hold_minutes, offer_minutes_email, offer_minutes_sms, notices_per_unit, threshold, settle_seconds,
 		       implausible_units, ttl_days, locations, reply_to, reserve_before_telling,
-		       skip_buyers, automatic_discounts, discount_codes
+		       skip_buyers, automatic_discounts, discount_codes,
+		       quiet_hours, text_from, text_until, pass_asleep
 		FROM settings WHERE shop_id = $1`, shopID)
 	set, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Settings])
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -120,10 +130,11 @@ func SaveSettings(ctx context.Context, tx pgx.Tx, shopID int64, set Settings) er
 	tag, err := tx.Exec(ctx, `
 		UPDATE settings SET hold_minutes = $2, offer_minutes_email = $3, offer_minutes_sms = $4, notices_per_unit = $5,
 		       threshold = $6, settle_seconds = $7, implausible_units = $8, ttl_days = $9, locations = $10, reply_to = $11, reserve_before_telling = $12,
-		       skip_buyers = $13, automatic_discounts = $14, discount_codes = $15
+		       skip_buyers = $13, automatic_discounts = $14, discount_codes = $15, quiet_hours = $16, text_from = $17, text_until = $18, pass_asleep = $19
 		WHERE shop_id = $1`, shopID, set.HoldMinutes, set.OfferMinutesEmail, set.OfferMinutesSMS, set.NoticesPerUnit,
 		set.Threshold, set.SettleSeconds, set.ImplausibleUnits, set.TTLDays, set.Locations, set.ReplyTo, set.ReserveBeforeTelling,
-		set.SkipBuyers, set.AutomaticDiscounts, set.DiscountCodes)
+		set.SkipBuyers, set.AutomaticDiscounts, set.DiscountCodes,
+		set.QuietHours, set.TextFrom, set.TextUntil, set.PassAsleep)
 	if err != nil {
 		return fmt.Errorf("save settings of shop %d: %w", shopID, err)
 	}

@@ -27,6 +27,7 @@ type Tap struct {
 	Name      string
 	Country   string // ISO 3166: the region of a phone number without a country code
 	Locale    string
+	TimeZone  string // IANA: what the shopper's browser says; may be empty
 	Currency  string // ISO 4217: what the storefront showed prices in
 	Consent   string // version of the consent text that was agreed to
 	Refused   bool   // the form asked for consent and did not get it
@@ -201,19 +202,20 @@ func (s *Service) enter(ctx context.Context, tx pgx.Tx, shopID, variantID int64,
 		), renewed AS (
 			UPDATE entries e SET expires_at = $7, name = coalesce(nullif($8, ''), name), locale = coalesce(nullif($9, ''), locale),
 			       country = coalesce(nullif($10, ''), country), currency = coalesce(nullif($11, ''), currency),
-			       consent = coalesce(nullif($12, ''), consent),
+			       consent = coalesce(nullif($12, ''), consent), zones = CASE contact_id WHEN $5 THEN $13 ELSE zones END,
 			       customer_id = coalesce(customer_id, CASE WHEN NOT EXISTS (
 			           SELECT FROM entries o WHERE o.shop_id = $1 AND o.variant_id = $2 AND o.customer_id = $6 AND o.state IN ('waiting', 'offered', 'holding')) THEN nullif($6, 0) END)
 			FROM mine, clean WHERE e.shop_id = $1 AND e.id = mine.id AND e.state IN ('waiting', 'offered', 'holding')
 			RETURNING e.id
 		), added AS (
-			INSERT INTO entries (shop_id, variant_id, contact_id, customer_id, state, expires_at, name, locale, country, currency, consent)
-			SELECT $1, $2, $5, nullif($6, 0), 'waiting', $7, $8, $9, $10, $11, $12 FROM clean WHERE NOT EXISTS (SELECT FROM mine)
+			INSERT INTO entries (shop_id, variant_id, contact_id, customer_id, state, expires_at, name, locale, country, currency, consent, zones)
+			SELECT $1, $2, $5, nullif($6, 0), 'waiting', $7, $8, $9, $10, $11, $12, $13 FROM clean WHERE NOT EXISTS (SELECT FROM mine)
 			RETURNING id
 		)
 		SELECT EXISTS (SELECT FROM clean), EXISTS (SELECT FROM renewed), EXISTS (SELECT FROM added)`,
 		shopID, variantID, address.Channel, hashes, contact, tap.CustomerID, now.AddDate(0, 0, ttlDays),
 		clip(tap.Name, 100), clip(tap.Locale, 35), clip(strings.ToUpper(tap.Country), 2), clip(strings.ToUpper(tap.Currency), 3), clip(tap.Consent, 64),
+		zonesOf(address, tap.TimeZone, tap.Country),
 	).Scan(&clean, &renewed, &added)
 	switch {
 	case err != nil:

@@ -46,6 +46,8 @@ type notice struct {
 	Installed  bool
 	EntryID    int64
 	OfferID    int64
+	VariantID  int64
+	Sellable   int // S as last read
 	ContactID  int64
 	RestockID  int64
 	Attempts   int
@@ -61,7 +63,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 	rows, err := q.Query(ctx, `
 		WITH m AS MATERIALIZED (SELECT * FROM messages WHERE shop_id = $1 AND id = $2)
 		SELECT m.state, m.attempts, m.doubts, m.returns, m.looked_at, o.restock_id, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
-		       o.id, o.state, o.reserved, coalesce((SELECT h.hold_minutes FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id), t.hold_minutes), o.lapses_at, o.window_minutes, v.active AND v.published, v.product_title, v.title, v.image_url, v.price,
+		       o.id, o.state, o.reserved, coalesce((SELECT h.hold_minutes FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id), t.hold_minutes), o.lapses_at, o.window_minutes, v.active AND v.published, v.id, coalesce(v.sellable, 0), v.product_title, v.title, v.image_url, v.price,
 		       s.state = 'installed', s.name, s.locale, t.reply_to
 		FROM m
 		JOIN contacts c ON c.shop_id = $1 AND c.id = (SELECT contact_id FROM m)
@@ -81,7 +83,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		return n, ErrNotFound
 	}
 	err = rows.Scan(&n.State, &n.Attempts, &n.Doubts, &n.Returns, &n.LookedAt, &n.RestockID, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
-		&n.OfferID, &n.OfferState, &n.Reserved, &n.HoldMinutes, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
+		&n.OfferID, &n.OfferState, &n.Reserved, &n.HoldMinutes, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.VariantID, &n.Sellable, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
 		&n.Installed, &n.ShopName, &n.ShopLocale, &n.ReplyTo)
 	n.Window = time.Duration(n.Minutes) * time.Minute
 	n.Attempt = n.Attempts
@@ -109,8 +111,9 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 // as told, and the unit does not go on before the send has ended.
 //
 // The last checks are made in the step that sends (promise 6): the offer is open and not overdue, the
-// entry still offered, the contact not suppressed, the variant on sale, the shop installed. A message that
-// fails them is cancelled with the reason.
+// entry still offered, the contact not suppressed, the variant on sale and, unless its unit is held, in stock by
+// a read of the last minute, the hour decent, the shop installed. A message that fails them is cancelled with
+// the reason, and the unit goes on.
 //
 // It returns ErrLater when it should soon be run again, *Throttled when not before some time.
 func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
@@ -232,6 +235,9 @@ func (s *Service) send(ctx context.Context, shopID, messageID int64) error {
 	default:
 		return nil
 	}
+	if err := s.readAgain(ctx, n); err != nil {
+		return fmt.Errorf("message %d: %w", messageID, err)
+	}
 	ready, err := s.startSending(ctx, shopID, messageID)
 	if err != nil {
 		return fmt.Errorf("message %d: %w", messageID, err)
@@ -327,6 +333,12 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 			why = "the variant is not on sale"
 		case !n.Installed:
 			why = "the app was uninstalled"
+		case !n.Reserved && n.Sellable < 1:
+			why = "its unit was sold before it was sent"
+		}
+		set, err := shop.LoadSettings(ctx, tx, shopID)
+		if err != nil {
+			return err
 		}
 		if why == "" {
 			if why, err = s.pausedFor(ctx, tx, n, now); err != nil {
@@ -335,6 +347,9 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 		}
 		if why == "" {
 			if err := s.takeTurn(ctx, tx, n, now); err != nil {
+				return err
+			}
+			if why, err = s.notNow(ctx, tx, n, set, now); err != nil {
 				return err
 			}
 		}

@@ -422,20 +422,28 @@ const pausedAt5 = `EXISTS (
 // told now, the ones that joined first (promise 3), each at most once in a restock unless an offer was
 // missed or withdrawn (promise 5). It is called under the restock's lock, by Observe only.
 //
+// Who may not be texted now is passed over and keeps their place; or, as the merchant sets it, the unit waits
+// for them. They are looked at again with the variant's next read, which is 5 minutes away at most.
+//
 // There is no SKIP LOCKED: whoever is locked is waited for, or the order would not hold.
 func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, restockID int64, n int, set shop.Settings, now time.Time) (int, error) {
+	asleepNA, asleep, err := s.asleep(ctx, tx, shopID, variantID, set, now)
+	if err != nil {
+		return 0, fmt.Errorf("allocate: %w", err)
+	}
 	tag, err := tx.Exec(ctx, `
 		WITH head AS MATERIALIZED (
-			SELECT e.id, e.contact_id, e.joined_at FROM entries e
+			SELECT e.id, e.contact_id, e.joined_at, `+untoldNow+` AS untold FROM entries e
 			WHERE e.shop_id = $1 AND e.variant_id = $2 AND e.state = 'waiting' AND e.expires_at > $5
 			  AND NOT EXISTS (SELECT FROM offers o WHERE o.shop_id = $1 AND o.restock_id = $3 AND o.entry_id = e.id AND o.state NOT IN ('missed', 'withdrawn'))
-			  AND NOT `+pausedAt5+`
+			  AND NOT `+pausedAt5+` AND NOT ($12 AND `+untoldNow+`)
 			ORDER BY e.joined_at, e.id LIMIT $4 FOR UPDATE OF e
 		), made AS (
 			INSERT INTO offers (shop_id, restock_id, entry_id, state, window_minutes, lapses_at, created_at)
 			SELECT $1, $3, h.id, 'open', w.minutes, $5::timestamptz + make_interval(mins => w.minutes) + $8::interval, $5
 			FROM head h JOIN contacts c ON c.shop_id = $1 AND c.id = h.contact_id
 			CROSS JOIN LATERAL (SELECT CASE c.channel WHEN 'sms' THEN $7::int ELSE $6::int END AS minutes) w
+			WHERE NOT h.untold
 			ORDER BY h.joined_at, h.id
 			RETURNING id, entry_id
 		), moved AS (
@@ -444,7 +452,8 @@ func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, re
 		INSERT INTO messages (shop_id, kind, channel, contact_id, entry_id, offer_id, state, created_at)
 		SELECT $1, 'notice', c.channel, c.id, made.entry_id, made.id, 'pending', $5
 		FROM made JOIN head ON head.id = made.entry_id JOIN contacts c ON c.shop_id = $1 AND c.id = head.contact_id
-		ORDER BY made.id`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan)
+		ORDER BY made.id`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan,
+		asleepNA, asleep, set.QuietHours, set.PassAsleep)
 	made := int(tag.RowsAffected())
 	if err != nil || made == 0 {
 		return 0, err
@@ -457,24 +466,29 @@ func (s *Service) allocate(ctx context.Context, tx pgx.Tx, shopID, variantID, re
 // that is not held for them: the notice follows when the hold is active, and a hold that is refused before
 // that was never heard of. Like a claim it touches neither rose nor fell.
 func (s *Service) allocateReserved(ctx context.Context, tx pgx.Tx, shopID, variantID, restockID int64, n int, set shop.Settings, now time.Time) (int, error) {
+	asleepNA, asleep, err := s.asleep(ctx, tx, shopID, variantID, set, now)
+	if err != nil {
+		return 0, fmt.Errorf("allocate: %w", err)
+	}
 	var made int
-	err := tx.QueryRow(ctx, `
+	err = tx.QueryRow(ctx, `
 		WITH head AS MATERIALIZED (
-			SELECT e.id, e.contact_id, e.joined_at FROM entries e
+			SELECT e.id, e.contact_id, e.joined_at, `+untoldNow+` AS untold FROM entries e
 			WHERE e.shop_id = $1 AND e.variant_id = $2 AND e.state = 'waiting' AND e.expires_at > $5
 			  AND NOT EXISTS (SELECT FROM offers o WHERE o.shop_id = $1 AND o.restock_id = $3 AND o.entry_id = e.id AND o.state NOT IN ('missed', 'withdrawn'))
-			  AND NOT `+pausedAt5+`
+			  AND NOT `+pausedAt5+` AND NOT ($12 AND `+untoldNow+`)
 			ORDER BY e.joined_at, e.id LIMIT $4 FOR UPDATE OF e
 		), made AS (
 			INSERT INTO offers (shop_id, restock_id, entry_id, state, reserved, window_minutes, lapses_at, created_at)
 			SELECT $1, $3, h.id, 'open', true, w.minutes, $5::timestamptz + make_interval(mins => w.minutes) + $8::interval, $5
 			FROM head h JOIN contacts c ON c.shop_id = $1 AND c.id = h.contact_id
 			CROSS JOIN LATERAL (SELECT CASE c.channel WHEN 'sms' THEN $7::int ELSE $6::int END AS minutes) w
+			WHERE NOT h.untold
 			ORDER BY h.joined_at, h.id
 			RETURNING id, entry_id
 		), held AS (
 			INSERT INTO holds (shop_id, restock_id, offer_id, entry_id, variant_id, state, pressed, hold_minutes, claimed_at)
-			SELECT $1, $3, made.id, made.entry_id, $2, 'securing', false, $9, $5 FROM made ORDER BY made.id
+			SELECT $1, $3, made.id, made.entry_id, $2, 'securing', false, $13, $5 FROM made ORDER BY made.id
 			RETURNING id
 		), counted AS (
 			UPDATE restocks SET available = available - (SELECT count(*) FROM held), live = live + (SELECT count(*) FROM held)
@@ -482,7 +496,8 @@ func (s *Service) allocateReserved(ctx context.Context, tx pgx.Tx, shopID, varia
 		), moved AS (
 			UPDATE entries e SET state = 'offered' FROM made WHERE e.shop_id = $1 AND e.id = made.entry_id AND e.state = 'waiting'
 		)
-		SELECT count(*) FROM held`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan, set.HoldMinutes).Scan(&made)
+		SELECT count(*) FROM held`, shopID, variantID, restockID, n, now, set.OfferMinutesEmail, set.OfferMinutesSMS, unsentSpan,
+		asleepNA, asleep, set.QuietHours, set.PassAsleep, set.HoldMinutes).Scan(&made)
 	if err != nil {
 		return 0, fmt.Errorf("allocate reserved: %w", err)
 	}

@@ -350,7 +350,7 @@ func (s *Service) erase(ctx context.Context, tx pgx.Tx, shopID int64, who person
 		}
 		tag, err = tx.Exec(ctx, `
 			WITH moved AS (
-				UPDATE entries SET contact_id = $3, customer_id = NULL, name = '', locale = '', country = ''
+				UPDATE entries SET contact_id = $3, customer_id = NULL, name = '', locale = '', country = '', zones = '{}'
 				WHERE shop_id = $1 AND contact_id = $2 AND id = ANY ($4) RETURNING id
 			)
 			UPDATE messages m SET contact_id = $3, provider_id = NULL, reason = NULL FROM moved WHERE m.shop_id = $1 AND m.entry_id = moved.id`, shopID, c.ID, stays, entries)

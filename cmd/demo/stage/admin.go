@@ -189,7 +189,7 @@ func (s *Stage) admin(ctx context.Context, domain, method, path, contentType str
 }
 
 // notYet are settings of features that are not built.
-var notYet = []string{"quiet_hours", "confirm"}
+var notYet = []string{"confirm"}
 
 func (s *Stage) getSettings(r *http.Request) (any, error) {
 	sh, err := s.shopOf(r.Context(), r.URL.Query().Get("shop"))

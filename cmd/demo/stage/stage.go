@@ -355,8 +355,8 @@ func (s *Stage) install(ctx context.Context, domain string) error {
 	if _, err := s.db.Exec(ctx, `INSERT INTO senders (shop_id, channel, per_second) VALUES ($1, 'sms', 100) ON CONFLICT (shop_id, channel) DO UPDATE SET per_second = 100`, installed.ID); err != nil {
 		return fmt.Errorf("seed %s: %w", domain, err)
 	}
-	// Nobody wants to wait for half a minute in a demo.
-	if _, err := s.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0 WHERE shop_id = $1`, installed.ID); err != nil {
+	// Nobody wants to wait for half a minute in a demo, or until the morning.
+	if _, err := s.db.Exec(ctx, `UPDATE settings SET settle_seconds = 0, quiet_hours = false WHERE shop_id = $1`, installed.ID); err != nil {
 		return fmt.Errorf("seed %s: %w", domain, err)
 	}
 	return nil
