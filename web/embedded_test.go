@@ -339,12 +339,12 @@ func TestSettingsAreSavedTogetherOrNotAtAll(t *testing.T) {
 		t.Errorf("%d, saved %+v", code, f.set)
 	}
 	f = &fake{}
-	code, body := post(f, "hold_minutes=abc&threshold=0&notices_per_unit=&reserve_before_telling=false&reserve_before_telling=true&reply_to=nobody&locations=x&quiet_hours=1")
+	code, body := post(f, "hold_minutes=abc&threshold=0&notices_per_unit=&reserve_before_telling=false&reserve_before_telling=true&reply_to=nobody&locations=x&loud_hours=1")
 	if code != http.StatusUnprocessableEntity || len(f.done()) != 0 {
 		t.Fatalf("%d, did %v", code, f.done())
 	}
 	for _, said := range []string{"Nothing was saved: 6 values need a look", `value="abc"`, "Give a whole number, in digits alone.", "Choose a whole number from 1 to 1000000.",
-		"Give one mail address, such as help@example.com.", `value="nobody"`, "Give the ids of locations, whole numbers separated by commas.", "quiet_hours: there is no such setting"} {
+		"Give one mail address, such as help@example.com.", `value="nobody"`, "Give the ids of locations, whole numbers separated by commas.", "loud_hours: there is no such setting"} {
 		if !strings.Contains(body, said) {
 			t.Errorf("%q is missing in\n%s", said, body)
 		}

@@ -376,7 +376,7 @@ func (x *texter) TestText(_ context.Context, _ shop.Twilio, _, to string) error 
 func testTenants() *tenants {
 	return &tenants{
 		shop: shop.Shop{ID: 1, Domain: testShop, Name: "Chairs & Co", Currency: "EUR", Country: "DE", Locale: "en", Installed: true, TwilioKey: twilioKey, HasToken: true},
-		set:  shop.Settings{HoldMinutes: 15, OfferMinutesEmail: 60, OfferMinutesSMS: 30, NoticesPerUnit: 1, Threshold: 1, SettleSeconds: 30, ImplausibleUnits: 1000, TTLDays: 180, Locations: []int64{}},
+		set:  shop.Settings{HoldMinutes: 15, OfferMinutesEmail: 60, OfferMinutesSMS: 30, NoticesPerUnit: 1, Threshold: 1, SettleSeconds: 30, ImplausibleUnits: 1000, TTLDays: 180, Locations: []int64{}, QuietHours: true, TextFrom: 9, TextUntil: 20, PassAsleep: true},
 	}
 }
 
