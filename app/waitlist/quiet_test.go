@@ -99,8 +99,6 @@ func TestATextWaitsForADecentHourInEveryZone(t *testing.T) {
 		{"the browser's zone, not the number's", british, "Asia/Tokyo", 9, true},
 		{"night where the browser is", british, "Asia/Tokyo", 15, false},
 		{"a zone that there is not: the number's", british, "Mars/Olympus", 9, true},
-		{"morning in Sydney, not yet in Perth, and the number tells no more", "+61412345678", "", 23, false},
-		{"morning in Perth, too", "+61412345678", "", 1, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -112,6 +110,21 @@ func TestATextWaitsForADecentHourInEveryZone(t *testing.T) {
 				t.Errorf("told: %v", told)
 			}
 		})
+	}
+}
+
+func TestANumberOfSeveralZonesIsTextedWhenAllAreAwake(t *testing.T) {
+	t.Parallel()
+	for hour, told := range map[int]bool{9: true, 11: false, 8: false} { // 9 in London is 18 in Tokyo
+		w := newWorld(t)
+		w.joinByText(british, "")
+		_, err := w.db.Exec(t.Context(), `UPDATE entries SET zones = '{Europe/London,Asia/Tokyo}'`)
+		w.must(err)
+		w.until(hour)
+		w.stock(1)
+		if got := len(w.outbox.to()) == 1; got != told {
+			t.Errorf("at %d: told %v", hour, got)
+		}
 	}
 }
 
