@@ -637,13 +637,16 @@ func TestAMailThatBouncedForTheTimeBeingIsSentOnceMore(t *testing.T) {
 	}
 }
 
+// rate is what a shop's mails meet with: so many events of a kind pause it, one less does not.
+type rate struct {
+	kind        string
+	mails, many int
+}
+
 // A shop whose mails bounce or are complained about too often is paused and told, and nobody else is.
 func TestAShopAboveTheRatesOfBouncesAndComplaintsIsPausedAndTold(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		kind        string
-		mails, many int // so many events pause, one less does not
-	}{{"bounce", 40, 3}, {"complaint", 400, 2}, {"bounce", 19, 0}} {
+	for _, c := range rates {
 		w := newOutboxWorld(t)
 		s := w.open(fmt.Sprintf("rates-%s-%d", c.kind, c.mails))
 		s.crowd(c.mails+c.many, "") // each of those events frees a unit for the next in line, but the last
@@ -787,14 +790,13 @@ func TestAShopsTextsGoNoFasterThanItsRate(t *testing.T) {
 // One bad contact, or one whose mail cannot be written, costs the other 999 nothing.
 func TestOneBadContactOfAThousandStopsNothing(t *testing.T) {
 	t.Parallel()
-	const many = 1000
 	w := newOutboxWorld(t)
 	s := w.open("thousand")
-	s.crowd(many, "not an address")
+	s.crowd(thousand, "not an address")
 	w.faults.Add(simkit.Fault{Target: "smtp", Mode: "status", Code: 550, Count: 1})
-	s.stock(many)
-	if n := s.text(`SELECT count(*)::text FROM messages WHERE shop_id = $1 AND state = 'accepted'`); n != strconv.Itoa(many-2) {
-		t.Errorf("%s of %d messages were accepted", n, many)
+	s.stock(thousand)
+	if n := s.text(`SELECT count(*)::text FROM messages WHERE shop_id = $1 AND state = 'accepted'`); n != strconv.Itoa(thousand-2) {
+		t.Errorf("%s of %d messages were accepted", n, thousand)
 	}
 	if n := s.text(`SELECT string_agg(outcome, ',' ORDER BY outcome) FROM messages WHERE shop_id = $1 AND state = 'failed'`); n != "dead,give_up" {
 		t.Errorf("failed: %s", n)
