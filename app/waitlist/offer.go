@@ -1,6 +1,7 @@
 package waitlist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,28 +50,32 @@ type pressed struct {
 
 // newest reads the newest offer of the entry and restock that a reserve token names. A token carries the
 // id of one offer; when that was missed and the entry was offered a unit again in the same restock, the
-// old link shows the new offer.
-func (s *Service) newest(ctx context.Context, token string) (pressed, Offer, error) {
+// old link shows the new offer. Without show, what only a page needs is left out: the item, and the place in the
+// queue, for which those who are before it must be counted.
+func (s *Service) newest(ctx context.Context, token string, show bool) (pressed, Offer, error) {
 	var p pressed
 	var o Offer
 	id, err := s.keys.ParseToken(shop.Reserve, token)
 	if err != nil {
 		return p, o, err
 	}
-	err = s.db.QueryRow(ctx, `
-		SELECT n.shop_id, n.restock_id, n.id, n.entry_id, n.state, n.reserved, n.lapses_at, e.state,
-		       h.id, h.state, h.reason, h.expires_at, h.invoice_url, h.pressed, h.notice_at,
-		       s.name, e.locale, `+placeOf+`, coalesce(h.hold_minutes, t.hold_minutes), `+itemColumns+`
-		FROM offers o
+	const from = ` FROM offers o
 		JOIN LATERAL (SELECT * FROM offers n WHERE n.shop_id = o.shop_id AND n.entry_id = o.entry_id AND n.restock_id = o.restock_id ORDER BY n.id DESC LIMIT 1) n ON true
 		JOIN entries e ON e.shop_id = n.shop_id AND e.id = n.entry_id
+		LEFT JOIN holds h ON h.shop_id = n.shop_id AND h.offer_id = n.id`
+	const columns = `SELECT n.shop_id, n.restock_id, n.id, n.entry_id, n.state, n.reserved, n.lapses_at, e.state,
+		       h.id, h.state, h.reason, h.expires_at, h.invoice_url, h.pressed, h.notice_at, e.locale`
+	into := []any{&p.ShopID, &p.RestockID, &p.OfferID, &p.EntryID, &p.OfferState, &p.Reserved, &p.LapsesAt, &p.EntryState,
+		&p.HoldID, &p.HoldState, &p.Reason, &p.ExpiresAt, &p.InvoiceURL, &p.Pressed, &p.NoticeAt, &o.Locale}
+	text := columns + from
+	if show {
+		text = columns + `, s.name, ` + placeOf + `, coalesce(h.hold_minutes, t.hold_minutes), ` + itemColumns + from + `
 		JOIN shops s ON s.id = n.shop_id
 		JOIN settings t ON t.shop_id = n.shop_id
-		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id
-		LEFT JOIN holds h ON h.shop_id = n.shop_id AND h.offer_id = n.id
-		WHERE o.id = $1`, id).Scan(append([]any{&p.ShopID, &p.RestockID, &p.OfferID, &p.EntryID, &p.OfferState, &p.Reserved, &p.LapsesAt, &p.EntryState,
-		&p.HoldID, &p.HoldState, &p.Reason, &p.ExpiresAt, &p.InvoiceURL, &p.Pressed, &p.NoticeAt,
-		&o.ShopName, &o.Locale, &o.Place, &o.HoldMinutes}, o.Item.fields()...)...)
+		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id`
+		into = append(append(into, &o.ShopName, &o.Place, &o.HoldMinutes), o.Item.fields()...)
+	}
+	err = s.db.QueryRow(ctx, text+` WHERE o.id = $1`, id).Scan(into...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return p, o, ErrInvalidLink
 	}
@@ -140,16 +145,17 @@ func (p pressed) show(now time.Time) (string, time.Duration) {
 
 // Look shows the newest offer of a reserve link, or returns ErrInvalidLink. It changes nothing.
 func (s *Service) Look(ctx context.Context, token string) (Offer, error) {
-	_, o, err := s.newest(ctx, token)
+	_, o, err := s.newest(ctx, token, true)
 	return o, err
 }
 
 // Claim is the press: it takes one unit from the counter and makes the hold, or the offer is missed and
 // the place is kept. A press that was made before shows the same hold, and an offer that is over is left as
-// it is. Presses that arrive together commit together (gather.go). The offer is returned as it then stands;
-// ErrInvalidLink for a link that is none, ErrBusy when too many press at once.
+// it is. Presses that arrive together commit together (gather.go). The offer is returned as it then stands,
+// without what only its page shows (Look); ErrInvalidLink for a link that is none, ErrBusy when too many press at
+// once.
 func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
-	p, o, err := s.newest(ctx, token)
+	p, o, err := s.newest(ctx, token, false)
 	if err != nil || o.State != "open" {
 		return o, err
 	}
@@ -157,12 +163,21 @@ func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
 		if err := s.pressReserved(ctx, p.ShopID, p.OfferID); err != nil {
 			return o, err
 		}
-		return s.Look(ctx, token)
-	}
-	if _, _, err := s.presses.ask(ctx, restockLine{p.ShopID, p.RestockID}, p.OfferID); err != nil {
+		_, o, err = s.newest(ctx, token, false)
 		return o, err
 	}
-	return s.Look(ctx, token)
+	if err := s.Press(ctx, p.ShopID, p.RestockID, p.OfferID); err != nil {
+		return o, err
+	}
+	_, o, err = s.newest(ctx, token, false)
+	return o, err
+}
+
+// Press commits one press on an open offer, with those on the same restock that wait meanwhile: afterwards the
+// offer is claimed, missed or, if it was over, as it was. ErrBusy when too many wait.
+func (s *Service) Press(ctx context.Context, shopID, restockID, offerID int64) error {
+	_, _, err := s.presses.ask(ctx, restockLine{shopID, restockID}, offerID)
+	return err
 }
 
 // pressReserved marks the hold of a reserved offer pressed: from now on its shopper has the hold minutes. It
@@ -194,10 +209,11 @@ func (s *Service) pressReserved(ctx context.Context, shopID, offerID int64) erro
 // observe. Securing is queued with it.
 func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []int64) error {
 	err := s.untilSettled(ctx, "claim", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT FROM restocks WHERE shop_id = $1 AND id = $2 FOR UPDATE`, shopID, restockID); err != nil {
-			return err
-		}
-		rows, _ := tx.Query(ctx, `
+		// Lock, then count: two statements in one round trip. Planning the second one anew each time would cost
+		// more than running it.
+		both := &pgx.Batch{}
+		both.Queue(`SELECT set_config('plan_cache_mode', 'force_generic_plan', true) FROM restocks WHERE shop_id = $1 AND id = $2 FOR UPDATE`, shopID, restockID)
+		both.Queue(`
 			WITH r AS MATERIALIZED (
 				SELECT available FROM restocks WHERE shop_id = $1 AND id = $2
 			), locked AS MATERIALIZED (
@@ -227,11 +243,14 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 			)
 			SELECT 'held', id FROM held UNION ALL SELECT DISTINCT 'missed', variant_id FROM moved WHERE state = 'missed' ORDER BY 1, 2`,
 			shopID, restockID, offers, s.now())
+		sent := tx.SendBatch(ctx, both)
+		_, err := sent.Exec()
+		rows, _ := sent.Query()
 		var what string
 		var id int64
 		var held int
 		var missed []int64
-		_, err := pgx.ForEachRow(rows, []any{&what, &id}, func() error {
+		_, counted := pgx.ForEachRow(rows, []any{&what, &id}, func() error {
 			if what == "held" {
 				held++
 			} else {
@@ -239,7 +258,7 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 			}
 			return nil
 		})
-		if err != nil {
+		if err := cmp.Or(err, counted, sent.Close()); err != nil {
 			return err
 		}
 		if err := s.queue(ctx, tx, secureJobs(shopID, held)); err != nil {
@@ -260,7 +279,7 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 // passes is not told again in this restock. Anything else is left as it is. The offer is returned as it then
 // stands; ErrInvalidLink for a link that is none.
 func (s *Service) Pass(ctx context.Context, token string) (Offer, error) {
-	p, o, err := s.newest(ctx, token)
+	p, o, err := s.newest(ctx, token, true)
 	if err != nil {
 		return o, err
 	}

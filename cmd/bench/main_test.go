@@ -2,7 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +31,7 @@ func TestPercentilesAreNearestRanks(t *testing.T) {
 func TestRoundsAreSummedAndShownBesideEachOther(t *testing.T) {
 	t.Parallel()
 	fast := []sample{{Latencies: []time.Duration{time.Millisecond, 3 * time.Millisecond}, Span: time.Second, Calls: 1}, {Latencies: []time.Duration{2 * time.Millisecond}, Span: 100 * time.Millisecond, Failed: 1}, {Latencies: []time.Duration{2 * time.Millisecond}, Span: time.Second}}
-	r := summed("press", "held", fast)
+	r := summed("press", design{name: "held"}, fast, fast)
 	if r.Rounds != 3 || r.Acts != 4 || r.PerSec != 2 || r.P50 != 2 || r.P99 != 3 || r.Failed != 1 || r.Calls != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -45,11 +49,44 @@ func TestWhatCannotBeMeasuredIsSaid(t *testing.T) {
 	for args, want := range map[string]string{
 		"-only (":                            "-only",
 		"-rounds 0":                          "-rounds",
+		"-entries 3":                         "-entries",
+		"-only press now":                    "now",
 		"-holdfast /nowhere/holdfast":        "build it",
 		"-holdfast /dev/null -only ^nothing": "names no scenario",
 	} {
 		if err := run(t.Context(), strings.Fields(args), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", args, err)
 		}
+	}
+}
+
+// Each scenario, as small as it can be, with the program as it is: it measures something, and nothing fails.
+func TestEveryScenarioMeasures(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "holdfast")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "holdfast/cmd/holdfast").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	file := filepath.Join(t.TempDir(), "bench.json")
+	if err := run(t.Context(), []string{"-holdfast", binary, "-only", "^(drop|press|join|notify|sweep|pages|refuse)$", "-rounds", "1", "-entries", "100", "-json", file}, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal(raw, &r); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, x := range r.Results {
+		seen[x.Scenario] = true
+		if (x.Acts == 0 && x.Design != "presses meanwhile") || x.Failed > 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+	if len(seen) != 7 {
+		t.Errorf("measured: %v", seen)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"holdfast/cmd/demo/stage"
@@ -15,9 +14,6 @@ import (
 const (
 	pressers  = 500
 	pressSpan = time.Second
-	// plus is a shop on Shopify's largest plan, and lamp a sold-out variant of it: its points pay for 500
-	// drafts in a few seconds.
-	plus, lamp = "lamps.myshopify.com", "31011"
 )
 
 // press: everybody who was told presses within one second, each at a time of its own, whatever became of
@@ -26,36 +22,39 @@ const (
 var press = scenario{
 	name:  "press",
 	about: fmt.Sprintf("%d people who were told press within %s", pressers, pressSpan),
-	designs: []design{
-		{"reserved before telling", func(ctx context.Context, b *bench) (sample, error) { return pressed(ctx, b, true) }},
-		{"held at the press", func(ctx context.Context, b *bench) (sample, error) { return pressed(ctx, b, false) }},
+	open: func(ctx context.Context, b *bench) ([]design, func() error, error) {
+		n := b.of(pressers, 20)
+		return []design{
+			{"", "reserved before telling", func(ctx context.Context) (sample, error) { return b.pressed(ctx, true, n) }},
+			{"", "held at the press", func(ctx context.Context) (sample, error) { return b.pressed(ctx, false, n) }},
+		}, closing(), nil
 	},
 }
 
-func pressed(ctx context.Context, b *bench, reserve bool) (_ sample, err error) {
-	s, err := stage.Start(ctx, stage.Options{Binary: b.binary, AppLog: b.log})
+func (b *bench) pressed(ctx context.Context, reserve bool, n int) (_ sample, err error) {
+	w, err := b.open(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	c := s.Client()
+	defer func() { err = errors.Join(err, w.close()) }()
+	c := w.c
 	if err := c.Settings(ctx, plus, map[string]any{"reserve_before_telling": reserve, "settle_seconds": 0, "implausible_units": 10 * pressers}); err != nil {
 		return sample{}, err
 	}
-	for i := range pressers {
-		got, err := c.Join(ctx, plus, fmt.Sprintf("203.0.%d.%d", 113+i/250, i%250), stage.Tap{VariantID: lamp, Channel: "email", Contact: fmt.Sprintf("p%d@example.com", i), Consent: "1"})
-		if err != nil {
-			return sample{}, err
-		}
-		if got.Status != http.StatusAccepted {
-			return sample{}, fmt.Errorf("join: %d %s", got.Status, got.Body)
-		}
+	if err := w.variants(ctx, lamp); err != nil {
+		return sample{}, err
 	}
-	if err := c.SetStock(ctx, plus, lamp, pressers); err != nil {
+	if err := w.queue(ctx, lamp, "p", "waiting", n); err != nil {
+		return sample{}, err
+	}
+	if err := w.exec(ctx, sql(`ANALYZE`)); err != nil {
+		return sample{}, err
+	}
+	if err := c.SetStock(ctx, plus, fmt.Sprint(lamp), n); err != nil {
 		return sample{}, err
 	}
 	var links []string
-	for late := time.Now().Add(5 * time.Minute); len(links) < pressers; {
+	for late := time.Now().Add(5 * time.Minute); len(links) < n; {
 		all, err := c.Messages(ctx, "")
 		if err != nil {
 			return sample{}, err
@@ -65,7 +64,7 @@ func pressed(ctx context.Context, b *bench, reserve bool) (_ sample, err error) 
 			links = append(links, m.Link("/r/"))
 		}
 		if time.Now().After(late) {
-			return sample{}, fmt.Errorf("%d of %d were told within 5 minutes", len(links), pressers)
+			return sample{}, fmt.Errorf("%d of %d were told within 5 minutes", len(links), n)
 		}
 		if err := wait(ctx, 200*time.Millisecond); err != nil {
 			return sample{}, err
@@ -79,22 +78,14 @@ func pressed(ctx context.Context, b *bench, reserve bool) (_ sample, err error) 
 	if err != nil {
 		return sample{}, err
 	}
-	statuses, latencies, errs := make([]int, pressers), make([]time.Duration, pressers), make([]error, pressers)
-	began := time.Now()
-	var pressing sync.WaitGroup
-	for i, link := range links {
-		pressing.Go(func() {
-			due := began.Add(time.Duration(i) * pressSpan / pressers)
-			if errs[i] = wait(ctx, time.Until(due)); errs[i] != nil {
-				return
-			}
-			statuses[i], _, _, errs[i] = c.Page(ctx, "POST", link, url.Values{})
-			latencies[i] = time.Since(due)
-		})
-	}
-	pressing.Wait()
-	out := sample{Latencies: latencies, Span: time.Since(began)}
-	if err := errors.Join(errs...); err != nil {
+	out, err := openLoop(ctx, n, pressSpan, func(ctx context.Context, i int) (bool, error) {
+		at, err := url.Parse(links[i])
+		if err != nil {
+			return false, err
+		}
+		return w.post(ctx, at.Path, http.StatusSeeOther)
+	})
+	if err != nil {
 		return sample{}, err
 	}
 	after, err := calls(ctx, c)
@@ -102,10 +93,8 @@ func pressed(ctx context.Context, b *bench, reserve bool) (_ sample, err error) 
 		return sample{}, err
 	}
 	out.Calls = after - before
-	for _, status := range statuses {
-		if status != http.StatusSeeOther {
-			out.Failed++
-		}
+	if out.Memory, err = w.memory(ctx); err != nil {
+		return sample{}, err
 	}
 	return out, nil
 }
@@ -115,15 +104,4 @@ func calls(ctx context.Context, c *stage.Client) (int, error) {
 	var all []struct{ ID string }
 	err := c.Do(ctx, "GET", "/sim/requests?shop="+plus, nil, &all)
 	return len(all), err
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -39,7 +39,8 @@ type config struct {
 	dkimSelector       string
 	emailWebhookKey    string // unguessable part of the address of Postmark's reports; empty: none are taken
 
-	sim string // HOLDFAST_SIM: base of the simulators; empty in production
+	sim   string // HOLDFAST_SIM: base of the simulators; empty in production
+	crash bool   // HOLDFAST_SIM_CRASH: the simulators are asked at each named crash point; measurements go without
 }
 
 // readConfig reads the environment and returns every fault of it at once.
@@ -126,6 +127,14 @@ func readConfig(env func(string) string, embedded bool) (config, error) {
 		if err != nil || u.Host == "" || !loopback(u) || (c.public != nil && !loopback(c.public)) {
 			fault("HOLDFAST_SIM is for the demo: it and HOLDFAST_URL must be addresses of this machine (127.0.0.1)")
 		}
+	}
+	switch crash := or("HOLDFAST_SIM_CRASH", "on"); {
+	case crash != "on" && crash != "off":
+		fault("HOLDFAST_SIM_CRASH is on or off")
+	case env("HOLDFAST_SIM_CRASH") != "" && c.sim == "":
+		fault("HOLDFAST_SIM_CRASH says something about simulators, and HOLDFAST_SIM names none")
+	default:
+		c.crash = crash == "on"
 	}
 	return c, errors.Join(faults...)
 }

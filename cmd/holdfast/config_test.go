@@ -146,3 +146,23 @@ func TestAnUnknownCommandSaysWhichThereAre(t *testing.T) {
 		}
 	}
 }
+
+func TestCrashPointsAreTheSimulators(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		sim, crash string
+		ok, asked  bool
+	}{
+		{"http://127.0.0.1:8081", "", true, true},
+		{"http://127.0.0.1:8081", "off", true, false},
+		{"http://127.0.0.1:8081", "perhaps", false, false},
+		{"", "off", false, false},
+	} {
+		values := good()
+		values["HOLDFAST_URL"], values["HOLDFAST_SIM"], values["HOLDFAST_SIM_CRASH"] = "http://127.0.0.1:8080", c.sim, c.crash
+		got, err := readConfig(env(values), false)
+		if (err == nil) != c.ok || (c.ok && got.crash != c.asked) {
+			t.Errorf("%+v: %v, asked %t", c, err, got.crash)
+		}
+	}
+}

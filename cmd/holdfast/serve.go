@@ -114,7 +114,10 @@ func serve(ctx context.Context, c config, log *slog.Logger) error {
 		if err := clock.start(ctx, c.sim); err != nil {
 			return err
 		}
-		now, point, bridge = clock.now, crashPoint(c.sim), c.sim+"/app-bridge.js"
+		now, bridge = clock.now, c.sim+"/app-bridge.js"
+		if c.crash {
+			point = crashPoint(c.sim)
+		}
 	}
 
 	shops := shop.NewStore(pool, c.keys)

@@ -191,6 +191,17 @@ func (s *Stage) onUp(ctx context.Context, a *process) error { return s.setClock(
 // Took is how long Start took until everything was ready.
 func (s *Stage) Took() time.Duration { return s.startTook }
 
+// DatabaseURL is where the app's rows are, for whoever measures: it may fill tables before the app is asked.
+func (s *Stage) DatabaseURL() string { return s.dbURL }
+
+// Keys are the app's: they sign the links of what was put into the tables.
+func (s *Stage) Keys() *shop.Keys { return s.keys }
+
+// IDToken is what App Bridge would send with a merchant's request, good for a minute.
+func (s *Stage) IDToken(domain string) string {
+	return idToken(domain, ClientID, ClientSecret, s.clock.Now(), "")
+}
+
 // Processes says which processes of the app there are.
 func (s *Stage) Processes(ctx context.Context) ([]Process, error) { return s.procs.list(ctx) }
 
