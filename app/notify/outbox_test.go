@@ -55,6 +55,7 @@ type outboxWorld struct {
 
 	mu     sync.Mutex
 	shops  map[string]int64 // by webhook key
+	deaf   int64            // a shop that Twilio's reports do not reach
 	points map[string]error
 }
 
@@ -147,7 +148,12 @@ func (w *outboxWorld) callback(rw http.ResponseWriter, r *http.Request) {
 		key := strings.Split(r.URL.Path, "/")[3]
 		w.mu.Lock()
 		id := w.shops[key]
+		deaf := id == w.deaf
 		w.mu.Unlock()
+		if deaf {
+			rw.WriteHeader(http.StatusServiceUnavailable)
+			return nil
+		}
 		account, err := w.store.Twilio(r.Context(), id)
 		if err != nil {
 			return err
@@ -680,6 +686,36 @@ func TestAShopAboveTheRatesOfBouncesAndComplaintsIsPausedAndTold(t *testing.T) {
 }
 
 const judgedSpan = 24 * time.Hour
+
+// What became of a text whose answer was lost is learnt from the report that names its attempt, or from
+// Twilio's list; either alone is enough, and the text is not sent again.
+func TestALostAnswerIsLearntFromTheReportOrFromTheList(t *testing.T) {
+	t.Parallel()
+	w := newOutboxWorld(t)
+	for name, spoil := range map[string]func(s *outboxShop){
+		"report": func(s *outboxShop) {
+			w.faults.Add(simkit.Fault{Target: "twilio", Op: "list", Mode: "status", Code: 500, Shop: s.name + ".myshopify.com"})
+		},
+		"list": func(s *outboxShop) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.deaf = s.id
+		},
+	} {
+		s := w.open("learns-from-the-" + name)
+		spoil(s)
+		s.join("ann", waitlist.SMS, annPhone)
+		w.faults.Add(simkit.Fault{Target: "twilio", Op: "create", Mode: "drop_after_commit", Count: 1, Shop: s.name + ".myshopify.com"})
+		s.stock(1)
+		for range 3 {
+			s.pass(2 * time.Minute)
+		}
+		s.wantState("ann", "offered open accepted")
+		if mine := s.copies(annPhone); len(mine) != 1 || s.text(`SELECT provider_id FROM messages WHERE shop_id = $1`) != mine[0].ID {
+			t.Errorf("%s: %+v", name, mine)
+		}
+	}
+}
 
 // A mail server that is away is not called for each of a thousand mails, and the texts among them go.
 func TestAProviderThatIsAwayIsCalledOnceAndTheOtherGoesOn(t *testing.T) {

@@ -115,7 +115,9 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 // a read of the last minute, the hour decent, the shop installed. A message that fails them is cancelled with
 // the reason, and the unit goes on.
 //
-// It returns ErrLater when it should soon be run again, *Throttled when not before some time.
+// It returns ErrLater when it should soon be run again, *Throttled when not before some time. A message that
+// has a wait of its own, such as for its second look or for a full mailbox, is found by the sweep when that is
+// over.
 func (s *Service) Notify(ctx context.Context, shopID, restockID int64) error {
 	const atOnce = 100
 	var unsent error
