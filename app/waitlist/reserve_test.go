@@ -479,6 +479,103 @@ func TestALargeRestockIsToldInOrder(t *testing.T) {
 	}
 }
 
+// What a send may come to, times where its process dies, with the unit held before: whoever's notice was lost
+// from sight is told once more with the same link at most, and only where nobody can be asked; everybody else
+// once; and the unit goes on to the next in line.
+func TestALostNoticeOfAHeldUnitIsSentOnceMore(t *testing.T) {
+	t.Parallel()
+	type answer struct {
+		name  string
+		fault *waitlist.SendError
+		takes bool // the provider has the message, whatever it says
+		known bool // it can be asked
+	}
+	for _, a := range []answer{
+		{"taken", nil, true, false},
+		{"taken, the answer lost", &waitlist.SendError{Outcome: waitlist.Unknown, Why: "EOF"}, true, false},
+		{"taken, the answer lost, and asked", &waitlist.SendError{Outcome: waitlist.Unknown, Why: "EOF"}, true, true},
+		{"lost", &waitlist.SendError{Outcome: waitlist.Unknown, Why: "EOF"}, false, false},
+		{"lost, and asked", &waitlist.SendError{Outcome: waitlist.Unknown, Why: "EOF"}, false, true},
+		{"not now", &waitlist.SendError{Outcome: waitlist.Retry, After: time.Minute, Why: "full"}, false, false},
+		{"dead", &waitlist.SendError{Outcome: waitlist.DeadAddr, Why: "nobody there"}, false, false},
+		{"given up", &waitlist.SendError{Outcome: waitlist.GiveUp, Why: "no"}, false, false},
+	} {
+		for _, point := range []string{"", "send before", "send after"} {
+			t.Run(a.name+" "+point, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, reserving)
+				w.join("ana", "ben")
+				first := true
+				taken := map[string]string{} // what the provider has, by link
+				w.outbox.answer = func(m waitlist.Outgoing) error {
+					fault, takes := a.fault, a.takes
+					if !first {
+						fault, takes = nil, true
+					}
+					first = false
+					if takes {
+						taken[m.ReserveToken] = fmt.Sprintf("provider-%d", m.MessageID)
+						if fault != nil {
+							w.outbox.sent = append(w.outbox.sent, m)
+						}
+					}
+					if fault == nil {
+						return nil
+					}
+					return fault
+				}
+				w.outbox.find = func(m waitlist.Outgoing) (string, bool, bool, error) {
+					if !a.known {
+						return "", false, false, nil
+					}
+					id, found := taken[m.ReserveToken]
+					return id, found, true, nil
+				}
+				if point != "" {
+					w.once(point)
+				}
+				w.stock(1)
+				for range 6 {
+					w.pass(time.Minute)
+				}
+				links := map[string]bool{}
+				copies := 0
+				for _, m := range w.outbox.sent {
+					if m.Name == "ana" {
+						copies++
+						links[m.ReserveToken] = true
+					}
+				}
+				refused := a.fault != nil && (a.fault.Outcome == waitlist.DeadAddr || a.fault.Outcome == waitlist.GiveUp)
+				least, most := 1, 1
+				switch {
+				case refused && point != "send after":
+					least, most = 0, 0
+				case refused:
+					// What was said died with the process.
+				case point == "send before" && a.fault != nil && a.fault.Outcome == waitlist.Unknown && !a.takes:
+					least = 0 // lost from sight twice: it is not tried a third time
+				case a.takes && !a.known && (a.fault != nil || point == "send after"):
+					most = 2
+				}
+				if copies < least || copies > most || len(links) > 1 {
+					t.Errorf("ana has %d notices with %d links, want %d to %d", copies, len(links), least, most)
+				}
+				for range 3 {
+					w.pass(70 * time.Minute)
+				}
+				if n := len(slices.DeleteFunc(w.outbox.to(), func(to string) bool { return to != "ben@example.com" })); n != 1 {
+					t.Errorf("ben has %d notices", n)
+				}
+				if n := len(w.store.open()); n != 0 {
+					t.Errorf("%d drafts are left over", n)
+				}
+				w.wantCounter("1 1 0 0 0")
+			})
+		}
+	}
+}
+
 // A process dies at each named point, with units held before they are told: everyone is told once, and the
 // books are right.
 func TestAProcessThatDiesAtAnyPointTellsEveryoneOnce(t *testing.T) {
