@@ -58,9 +58,6 @@ func (s *server) press(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if statusOf(o.State) != http.StatusOK {
-		if o, err = s.Domain.Look(r.Context(), token(r)); err != nil {
-			return err
-		}
 		return s.renderOffer(w, r, o)
 	}
 	http.Redirect(w, r, "/r/"+token(r), http.StatusSeeOther)

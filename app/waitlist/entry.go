@@ -482,7 +482,7 @@ type MyPlace struct {
 	ShopName string
 	Item     Item
 	State    string // of the entry
-	Place    int    // position in the queue, from 1; 0 when it is not waiting
+	Place    int    // position in the queue, from 1; CountedPlaces + 1 further back; 0 when it is not waiting
 	Reserve  string // token of the reserve page while an offer is open or a hold is live; else empty
 	Locale   string
 }
@@ -502,10 +502,15 @@ func (i *Item) fields() []any {
 	return []any{&i.VariantID, &i.ProductTitle, &i.VariantTitle, &i.ImageURL, &i.Price, &i.Currency, &i.URL}
 }
 
-// placeOf counts the position of a waiting entry e in its queue, from 1; 0 when it is not waiting.
+// CountedPlaces is how far places are counted: when ten thousand people look at their place at once, each count
+// of those before them is as long as the queue.
+const CountedPlaces = 1000
+
+// placeOf counts the position of a waiting entry e in its queue, from 1; CountedPlaces + 1 when it is further
+// back, 0 when it is not waiting.
 const placeOf = `CASE WHEN e.state <> 'waiting' THEN 0 ELSE (
-	SELECT count(*) FROM entries f WHERE f.shop_id = e.shop_id AND f.variant_id = e.variant_id AND f.state = 'waiting'
-	AND (f.joined_at, f.id) <= (e.joined_at, e.id)) END`
+	SELECT count(*) FROM (SELECT FROM entries f WHERE f.shop_id = e.shop_id AND f.variant_id = e.variant_id AND f.state = 'waiting'
+	AND (f.joined_at, f.id) <= (e.joined_at, e.id) LIMIT 1001) before) END`
 
 // Place shows a place in the queue by its link, or returns ErrInvalidLink. It changes nothing.
 func (s *Service) Place(ctx context.Context, token string) (MyPlace, error) {

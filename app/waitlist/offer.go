@@ -25,7 +25,7 @@ type Offer struct {
 	Until       time.Time // of the offer when open, of the hold when held; else zero
 	HoldMinutes int       // how long a press holds the unit
 	CheckoutURL string    // only when held
-	Place       int       // position in the queue when the entry is waiting again; else 0
+	Place       int       // position in the queue, as MyPlace.Place, when the entry is waiting again; else 0
 	PlaceToken  string
 	Now         time.Time     // the server's time
 	Retry       time.Duration // when to look again
@@ -48,11 +48,20 @@ type pressed struct {
 	NoticeAt   *time.Time
 }
 
+// depth is how much of an offer is read: its state alone, what its page shows, or also the place in the queue, for
+// which those who are before it must be counted.
+type depth int
+
+const (
+	bare depth = iota
+	shown
+	placed
+)
+
 // newest reads the newest offer of the entry and restock that a reserve token names. A token carries the
 // id of one offer; when that was missed and the entry was offered a unit again in the same restock, the
-// old link shows the new offer. Without show, what only a page needs is left out: the item, and the place in the
-// queue, for which those who are before it must be counted.
-func (s *Service) newest(ctx context.Context, token string, show bool) (pressed, Offer, error) {
+// old link shows the new offer.
+func (s *Service) newest(ctx context.Context, token string, deep depth) (pressed, Offer, error) {
 	var p pressed
 	var o Offer
 	id, err := s.keys.ParseToken(shop.Reserve, token)
@@ -68,8 +77,12 @@ func (s *Service) newest(ctx context.Context, token string, show bool) (pressed,
 	into := []any{&p.ShopID, &p.RestockID, &p.OfferID, &p.EntryID, &p.OfferState, &p.Reserved, &p.LapsesAt, &p.EntryState,
 		&p.HoldID, &p.HoldState, &p.Reason, &p.ExpiresAt, &p.InvoiceURL, &p.Pressed, &p.NoticeAt, &o.Locale}
 	text := columns + from
-	if show {
-		text = columns + `, s.name, ` + placeOf + `, coalesce(h.hold_minutes, t.hold_minutes), ` + itemColumns + from + `
+	if deep > bare {
+		place := `0`
+		if deep == placed {
+			place = placeOf
+		}
+		text = columns + `, s.name, ` + place + `, coalesce(h.hold_minutes, t.hold_minutes), ` + itemColumns + from + `
 		JOIN shops s ON s.id = n.shop_id
 		JOIN settings t ON t.shop_id = n.shop_id
 		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id`
@@ -145,31 +158,30 @@ func (p pressed) show(now time.Time) (string, time.Duration) {
 
 // Look shows the newest offer of a reserve link, or returns ErrInvalidLink. It changes nothing.
 func (s *Service) Look(ctx context.Context, token string) (Offer, error) {
-	_, o, err := s.newest(ctx, token, true)
+	_, o, err := s.newest(ctx, token, placed)
 	return o, err
 }
 
 // Claim is the press: it takes one unit from the counter and makes the hold, or the offer is missed and
 // the place is kept. A press that was made before shows the same hold, and an offer that is over is left as
 // it is. Presses that arrive together commit together (gather.go). The offer is returned as it then stands,
-// without what only its page shows (Look); ErrInvalidLink for a link that is none, ErrBusy when too many press at
-// once.
+// but for its place, which Look counts; ErrInvalidLink for a link that is none, ErrBusy when too many press at once.
 func (s *Service) Claim(ctx context.Context, token string) (Offer, error) {
-	p, o, err := s.newest(ctx, token, false)
-	if err != nil || o.State != "open" {
+	p, o, err := s.newest(ctx, token, bare)
+	if err != nil {
 		return o, err
 	}
-	if p.Reserved {
-		if err := s.pressReserved(ctx, p.ShopID, p.OfferID); err != nil {
-			return o, err
-		}
-		_, o, err = s.newest(ctx, token, false)
+	switch {
+	case o.State != "open":
+	case p.Reserved:
+		err = s.pressReserved(ctx, p.ShopID, p.OfferID)
+	default:
+		err = s.Press(ctx, p.ShopID, p.RestockID, p.OfferID)
+	}
+	if err != nil {
 		return o, err
 	}
-	if err := s.Press(ctx, p.ShopID, p.RestockID, p.OfferID); err != nil {
-		return o, err
-	}
-	_, o, err = s.newest(ctx, token, false)
+	_, o, err = s.newest(ctx, token, shown)
 	return o, err
 }
 
@@ -279,7 +291,7 @@ func (s *Service) claim(ctx context.Context, shopID, restockID int64, offers []i
 // passes is not told again in this restock. Anything else is left as it is. The offer is returned as it then
 // stands; ErrInvalidLink for a link that is none.
 func (s *Service) Pass(ctx context.Context, token string) (Offer, error) {
-	p, o, err := s.newest(ctx, token, true)
+	p, o, err := s.newest(ctx, token, placed)
 	if err != nil {
 		return o, err
 	}

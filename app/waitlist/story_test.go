@@ -937,3 +937,23 @@ func TestWhatCannotBeHeldCannotBeWaitedFor(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }
+
+// A place is counted as far as people care; beyond that, it is said so.
+func TestAPlaceFarBackIsNotCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.join("ana")
+	_, err := w.db.Exec(t.Context(), `
+		WITH c AS (INSERT INTO contacts (shop_id, channel, key, address, created_at) SELECT $1, 'email', a, a, $2 FROM generate_series(1, 1500) AS i, format('crowd%s@example.com', i) AS a RETURNING id)
+		INSERT INTO entries (shop_id, variant_id, contact_id, state, joined_at, expires_at, locale) SELECT $1, $3, id, 'waiting', (SELECT joined_at FROM entries) + id * interval '1 microsecond', $2 + interval '90 days', 'en' FROM c ORDER BY id`, w.shop, w.now(), chair)
+	w.must(err)
+	w.move(time.Hour)
+	w.join("zoe")
+	for name, want := range map[string]int{"ana": 1, "crowd998": 999, "crowd999": 1000, "crowd1000": 1001, "zoe": waitlist.CountedPlaces + 1} {
+		p, err := w.list.Place(t.Context(), w.keys.Token(shop.Place, w.entry(name)))
+		w.must(err)
+		if p.Place != want {
+			t.Errorf("%s has place %d, want %d", name, p.Place, want)
+		}
+	}
+}
