@@ -28,7 +28,7 @@ var adminActs = [][4]string{
 	{"/opt-outs/8/lift", "", "lift 8", "/opt-outs?done=lifted"},
 	{"/settings", "hold_minutes=20", "settings", "/settings?done=saved"},
 	{"/settings/senders", twilioForm, "resume sms", "/settings/senders?done=texts-on"},
-	{"/settings/senders/test", "phone=%2B447400123456", "resume sms", "/settings/senders?done=tested"},
+	{"/settings/senders/test", "test_phone=%2B447400123456", "resume sms", "/settings/senders?done=tested"},
 	{"/settings/senders/rate", "per_second=12", "rate 12", "/settings/senders?done=rate-saved"},
 	{"/settings/senders/resume", "", "resume sms", "/settings/senders?done=resumed"},
 	{"/settings/senders/disconnect", "", "", "/settings/senders?done=disconnected"},

@@ -75,15 +75,21 @@ func (s *server) sendersPage(w http.ResponseWriter, r *http.Request, v visit, st
 	for _, c := range credentials {
 		page.Connect = append(page.Connect, filled(c.field, ""))
 	}
-	page.Phone = filled(templates.Field{Name: "phone", Label: "Your phone, for a test", Kind: "text", Help: "With its country code, such as +44 7400 123456. It gets one text."}, "")
+	phone := templates.Field{Name: connectPhone, Label: "Your phone, for a test", Kind: "text", Help: "With its country code, such as +44 7400 123456. It gets one text."}
+	page.Connect = append(page.Connect, filled(phone, ""))
+	phone.Name = testPhone
+	page.Test = filled(phone, "")
 	page.Rate = filled(templates.Field{Name: "per_second", Label: "Texts", Unit: "per second", Kind: "number",
 		Help: "What your senders may send: 1 for an ordinary number, 3 for a toll-free one, more for a registered US campaign or a short code. Too many and they queue at Twilio while people's offers run out. 1 to 100."}, strconv.Itoa(rate))
 	page.Wrong = wrong
 	return s.render(w, r, status, templates.SendersPage(v.Admin, page))
 }
 
-// readSenders reads a form of the page and a phone in it.
-func (s *server) readSenders(r *http.Request, v visit) (form url.Values, phone string, faults map[string]string, err error) {
+// The two forms with a phone for a test stand on one page.
+const connectPhone, testPhone = "phone", "test_phone"
+
+// readSenders reads a form of the page and the phone in a field of it.
+func (s *server) readSenders(r *http.Request, v visit, field string) (form url.Values, phone string, faults map[string]string, err error) {
 	if form, err = readForm(r); err != nil {
 		return nil, "", nil, err
 	}
@@ -93,9 +99,9 @@ func (s *server) readSenders(r *http.Request, v visit) (form url.Values, phone s
 		}
 	}
 	faults = map[string]string{}
-	address, err := waitlist.ParseAddress(waitlist.SMS, last(form, "phone"), v.Shop.Country)
+	address, err := waitlist.ParseAddress(waitlist.SMS, last(form, field), v.Shop.Country)
 	if invalid := (*waitlist.Invalid)(nil); errors.As(err, &invalid) {
-		faults["phone"] = invalid.Message
+		faults[field] = invalid.Message
 	} else if err != nil {
 		return nil, "", nil, err
 	}
@@ -105,7 +111,7 @@ func (s *server) readSenders(r *http.Request, v visit) (form url.Values, phone s
 // connectTwilio checks an account by a text to the merchant's phone, and stores it when Twilio has taken that
 // text. Otherwise nothing is stored.
 func (s *server) connectTwilio(w http.ResponseWriter, r *http.Request, v visit) error {
-	form, phone, faults, err := s.readSenders(r, v)
+	form, phone, faults, err := s.readSenders(r, v, connectPhone)
 	if err != nil {
 		return err
 	}
@@ -160,7 +166,7 @@ func (s *server) testText(r *http.Request, v visit, account shop.Twilio, phone s
 
 // testTwilio tests the connected account, and lets texts go again that were paused for its sake.
 func (s *server) testTwilio(w http.ResponseWriter, r *http.Request, v visit) error {
-	form, phone, faults, err := s.readSenders(r, v)
+	form, phone, faults, err := s.readSenders(r, v, testPhone)
 	if err != nil {
 		return err
 	}

@@ -112,6 +112,14 @@ func TestThePageOfSendersShowsWhatIsPausedAndNoSecret(t *testing.T) {
 	if strings.Contains(body, "auth\"") || strings.Contains(body, "SK1") {
 		t.Errorf("the page shows a credential")
 	}
+	for _, name := range []string{"phone", "test_phone"} { // both forms can be sent as they are
+		if strings.Count(body, `name="`+name+`"`) != 1 {
+			t.Errorf("the page does not ask for %s once", name)
+		}
+	}
+	if w := send(t, h, "POST", "/settings/senders/test", "test_phone=12", append(bearer(t), "Content-Type", formType)...); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), `value="12"`) {
+		t.Errorf("a phone that is none: %d", w.Code)
+	}
 	for _, n := range []string{"0", "101", "many", ""} {
 		if w := send(t, h, "POST", "/settings/senders/rate", "per_second="+n, append(bearer(t), "Content-Type", formType)...); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "Choose a whole number from 1 to 100.") {
 			t.Errorf("%q per second: %d", n, w.Code)

@@ -590,7 +590,7 @@ func aMerchantConnectsTwilio(t *testing.T, binary string) {
 	s.wantStates("waiting")
 	s.stock(0)
 	texts(false)
-	admin("/settings/senders/test", map[string]string{"phone": phone}, 303, "")
+	admin("/settings/senders/test", map[string]string{"test_phone": phone}, 303, "")
 	texts(true)
 	s.stock(1)
 	s.wantStates("offered")
