@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdfast/app/waitlist"
+	language "holdfast/app/words"
 )
 
 // Assets turns the name of a file in web/static into the URL that it is served at.
@@ -41,6 +42,15 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
+}
+
+// before and after are what a sentence has around one of its variables, which is shown as an element.
+func before(text, variable string) string { b, _, _ := strings.Cut(text, "{"+variable+"}"); return b }
+func after(text, variable string) string  { _, a, _ := strings.Cut(text, "{"+variable+"}"); return a }
+
+// held is how long a press holds the unit.
+func held(l *language.Language, o waitlist.Offer) string {
+	return l.Time(time.Duration(o.HoldMinutes) * time.Minute)
 }
 
 // price is an amount as Shopify writes it ("129.0") with its currency (ISO 4217), for people.

@@ -150,7 +150,7 @@ func (s *server) sessionToken(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) refuseAdmin(w http.ResponseWriter, r *http.Request, status int, heading, sentence string) {
-	s.mustRender(w, r, status, templates.Plain(s.assets.url, "", heading, sentence))
+	s.mustRender(w, r, status, templates.Plain(s.assets.url, nil, heading, sentence))
 }
 
 // adminHeaders lets exactly the admin of this shop frame the page, as Shopify's review demands; before

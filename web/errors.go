@@ -14,6 +14,7 @@ import (
 	"holdfast/app/db"
 	"holdfast/app/shop"
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 	"holdfast/templates"
 )
 
@@ -122,9 +123,26 @@ func (s *server) shopper(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
 			f := s.refuse(w, r, err)
-			s.mustRender(w, r, f.status, templates.Plain(s.assets.url, "", f.heading, f.message))
+			l, heading, message := f.inLanguage(r.Header.Get("Accept-Language"))
+			s.mustRender(w, r, f.status, templates.Plain(s.assets.url, l, heading, message))
 		}
 	}
+}
+
+// inLanguage is what a shopper may meet, in the language that their browser asks for; the rest is English (nil).
+func (f *fault) inLanguage(accept string) (l *words.Language, heading, message string) {
+	l = words.Accepted(accept)
+	switch f.code {
+	case "invalid_link":
+		return l, l.Say("link.h"), l.Say("link")
+	case "try_again":
+		return l, l.Say("again.h"), l.Say("again")
+	case "rate_limited":
+		return l, l.Say("many.h"), l.Say("many")
+	case "internal":
+		return l, l.Say("ours.h"), l.Say("ours")
+	}
+	return nil, f.heading, f.message
 }
 
 // asJSON answers errors in JSON, for programs.

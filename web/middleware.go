@@ -75,7 +75,7 @@ func (s *server) recoverPanics(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler) // half an answer is out: the client must not take it for a whole one
 			}
 			f := faultOf(nil)
-			s.mustRender(w, r, f.status, templates.Plain(s.assets.url, "", f.heading, f.message))
+			s.mustRender(w, r, f.status, templates.Plain(s.assets.url, nil, f.heading, f.message))
 		}()
 		next.ServeHTTP(w, r)
 	})

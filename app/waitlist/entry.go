@@ -484,7 +484,9 @@ type MyPlace struct {
 	State    string // of the entry
 	Place    int    // position in the queue, from 1; CountedPlaces + 1 further back; 0 when it is not waiting
 	Reserve  string // token of the reserve page while an offer is open or a hold is live; else empty
-	Locale   string
+	Locale   string // of the shopper, BCP 47; may be empty
+
+	ShopLocale string
 }
 
 // Item is what is waited for, for people to see.
@@ -521,10 +523,10 @@ func (s *Service) Place(ctx context.Context, token string) (MyPlace, error) {
 	}
 	var offer int64
 	err = s.db.QueryRow(ctx, `
-		SELECT s.id, s.name, e.state, e.locale, `+placeOf+`, `+itemColumns+`,
+		SELECT s.id, s.name, e.state, e.locale, s.locale, `+placeOf+`, `+itemColumns+`,
 		       coalesce((SELECT o.id FROM offers o WHERE o.shop_id = e.shop_id AND o.entry_id = e.id AND o.state IN ('open', 'claimed') ORDER BY o.id DESC LIMIT 1), 0)
 		FROM entries e JOIN shops s ON s.id = e.shop_id JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id
-		WHERE e.id = $1`, id).Scan(append(append([]any{&p.ShopID, &p.ShopName, &p.State, &p.Locale, &p.Place}, p.Item.fields()...), &offer)...)
+		WHERE e.id = $1`, id).Scan(append(append([]any{&p.ShopID, &p.ShopName, &p.State, &p.Locale, &p.ShopLocale, &p.Place}, p.Item.fields()...), &offer)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return p, ErrInvalidLink
 	}

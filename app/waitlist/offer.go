@@ -16,8 +16,10 @@ import (
 type Offer struct {
 	ShopID   int64
 	ShopName string
-	Locale   string
-	Item     Item
+	Locale   string // of the shopper, BCP 47; may be empty
+
+	ShopLocale string
+	Item       Item
 	// State is open, securing, held, gone, lapsed, passed, sold, expired or left. (The page has one more,
 	// invalid, for a link that is none.)
 	State       string
@@ -82,11 +84,11 @@ func (s *Service) newest(ctx context.Context, token string, deep depth) (pressed
 		if deep == placed {
 			place = placeOf
 		}
-		text = columns + `, s.name, ` + place + `, coalesce(h.hold_minutes, t.hold_minutes), ` + itemColumns + from + `
+		text = columns + `, s.name, s.locale, ` + place + `, coalesce(h.hold_minutes, t.hold_minutes), ` + itemColumns + from + `
 		JOIN shops s ON s.id = n.shop_id
 		JOIN settings t ON t.shop_id = n.shop_id
 		JOIN variants v ON v.shop_id = e.shop_id AND v.id = e.variant_id`
-		into = append(append(into, &o.ShopName, &o.Place, &o.HoldMinutes), o.Item.fields()...)
+		into = append(append(into, &o.ShopName, &o.ShopLocale, &o.Place, &o.HoldMinutes), o.Item.fields()...)
 	}
 	err = s.db.QueryRow(ctx, text+` WHERE o.id = $1`, id).Scan(into...)
 	if errors.Is(err, pgx.ErrNoRows) {

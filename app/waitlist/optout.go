@@ -17,7 +17,8 @@ type Optout struct {
 	Channel      Channel
 	Contact      string // masked, for people to read
 	Unsubscribed bool   // the row says so
-	Locale       string
+	Locale       string // of the shopper, BCP 47; may be empty
+	ShopLocale   string
 }
 
 // Contact shows whom an unsubscribe link is for, or returns ErrInvalidLink. It changes nothing.
@@ -35,8 +36,8 @@ func (s *Service) contact(ctx context.Context, token string) (Optout, Address, e
 	}
 	err = s.db.QueryRow(ctx, `
 		SELECT s.id, s.name, c.channel, c.key, c.address,
-		       coalesce((SELECT e.locale FROM entries e WHERE e.shop_id = c.shop_id AND e.contact_id = c.id ORDER BY e.id DESC LIMIT 1), '')
-		FROM contacts c JOIN shops s ON s.id = c.shop_id WHERE c.id = $1`, id).Scan(&o.ShopID, &o.ShopName, &a.Channel, &a.Key, &a.Send, &o.Locale)
+		       coalesce((SELECT e.locale FROM entries e WHERE e.shop_id = c.shop_id AND e.contact_id = c.id ORDER BY e.id DESC LIMIT 1), ''), s.locale
+		FROM contacts c JOIN shops s ON s.id = c.shop_id WHERE c.id = $1`, id).Scan(&o.ShopID, &o.ShopName, &a.Channel, &a.Key, &a.Send, &o.Locale, &o.ShopLocale)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return o, a, ErrInvalidLink
 	}
