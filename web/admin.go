@@ -32,6 +32,8 @@ func done(word string) string {
 		"texts-on":     "Texts are on: shoppers can choose them now. A test is on its way to your phone.",
 		"tested":       "The test is on its way to your phone, and texts go out.",
 		"rate-saved":   "Saved.",
+		"words-saved":  "Saved: the next messages say it.",
+		"test-sent":    "The test is on its way.",
 		"resumed":      "Texts go out again.",
 		"disconnected": "Texts are off, and the Twilio credentials are deleted.",
 	}[word]

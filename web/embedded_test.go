@@ -15,7 +15,7 @@ import (
 )
 
 // adminPages are all pages of the merchant's.
-var adminPages = []string{"/", "/waitlists", "/waitlists/41", "/restocks", "/restocks/55", "/holds", "/opt-outs", "/messages", "/settings", "/settings/senders", "/privacy-requests", "/privacy-requests/7"}
+var adminPages = []string{"/", "/waitlists", "/waitlists/41", "/restocks", "/restocks/55", "/holds", "/opt-outs", "/messages", "/settings", "/settings/senders", "/settings/messages", "/privacy-requests", "/privacy-requests/7"}
 
 // adminActs are all acts of the merchant's: path, form, what the domain is asked, and where it ends.
 var adminActs = [][4]string{
@@ -27,6 +27,8 @@ var adminActs = [][4]string{
 	{"/opt-outs", "channel=sms&address=%2B447400123456", "suppress sms +447400123456 merchant", "/opt-outs?done=added"},
 	{"/opt-outs/8/lift", "", "lift 8", "/opt-outs?done=lifted"},
 	{"/settings", "hold_minutes=20", "settings", "/settings?done=saved"},
+	{"/settings/messages", "language=de&do=save&text={shop}+{link}+STOP", "wording de {shop} {link} STOP", "/settings/messages?language=de&done=words-saved"},
+	{"/settings/messages", "language=de&do=test&to=ada@example.com", "", "/settings/messages?language=de&done=test-sent"},
 	{"/settings/senders", twilioForm, "resume sms", "/settings/senders?done=texts-on"},
 	{"/settings/senders/test", "test_phone=%2B447400123456", "resume sms", "/settings/senders?done=tested"},
 	{"/settings/senders/rate", "per_second=12", "rate 12", "/settings/senders?done=rate-saved"},

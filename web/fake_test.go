@@ -23,9 +23,11 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"holdfast/app/notify"
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 )
 
 const (
@@ -344,6 +346,16 @@ func (t *tenants) DisconnectTwilio(context.Context, int64) error {
 	return nil
 }
 
+func (f *fake) Wording(context.Context, int64, *words.Language) (map[string]string, error) {
+	return map[string]string{"mail.subject": "Your {item}"}, f.err
+}
+func (f *fake) SetWording(_ context.Context, _ int64, l *words.Language, own map[string]string) error {
+	return f.act("wording " + l.Code + " " + own["text"])
+}
+func (f *fake) Suppressed(_ context.Context, _ int64, a waitlist.Address) (bool, error) {
+	return a.Key == "out@example.com", f.err
+}
+
 func (f *fake) Pauses(context.Context, int64) ([]waitlist.Pause, error) {
 	until := testNow.Add(time.Hour)
 	return []waitlist.Pause{
@@ -364,8 +376,18 @@ func (f *fake) SetTextsPerSecond(_ context.Context, _ int64, n int) error {
 
 // texter is Twilio, as far as tests of an account go.
 type texter struct {
-	err error
-	to  []string
+	err  error
+	to   []string
+	sent []waitlist.Outgoing
+}
+
+func (x *texter) Send(_ context.Context, m waitlist.Outgoing) (string, error) {
+	x.sent = append(x.sent, m)
+	return "id", nil
+}
+
+func (x *texter) Preview(m waitlist.Outgoing) notify.Preview {
+	return notify.Preview{Subject: "subject of " + m.Locale, Mail: "mail", Text: "text " + m.Wording["text"], Segments: 2, GSM: false}
 }
 
 func (x *texter) TestText(_ context.Context, _ shop.Twilio, _, to string) error {

@@ -63,6 +63,8 @@ func (s *server) routes() http.Handler {
 		r.Get("/messages", s.merchant(s.messages))
 		r.Get("/settings", s.merchant(s.settings))
 		r.Post("/settings", s.merchant(s.saveSettings))
+		r.Get("/settings/messages", s.merchant(s.wording))
+		r.Post("/settings/messages", s.merchant(s.saveWording))
 		r.Get("/settings/senders", s.merchant(s.senders))
 		r.Post("/settings/senders", s.merchant(s.connectTwilio))
 		r.Post("/settings/senders/test", s.merchant(s.testTwilio))

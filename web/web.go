@@ -31,6 +31,7 @@ import (
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 	"holdfast/templates"
 )
 
@@ -47,6 +48,10 @@ type Domain interface {
 	Look(ctx context.Context, token string) (waitlist.Offer, error)
 	Place(ctx context.Context, token string) (waitlist.MyPlace, error)
 	Contact(ctx context.Context, token string) (waitlist.Optout, error)
+
+	Wording(ctx context.Context, shopID int64, l *words.Language) (map[string]string, error)
+	SetWording(ctx context.Context, shopID int64, l *words.Language, own map[string]string) error
+	Suppressed(ctx context.Context, shopID int64, a waitlist.Address) (bool, error)
 
 	Receive(ctx context.Context, shopID int64, w waitlist.Webhook) (fresh bool, err error)
 	Delivered(ctx context.Context, shopID int64, d waitlist.Delivery) error
@@ -83,6 +88,8 @@ type Domain interface {
 // Texter sends the text that shows whether an account works; *notify.Sender is it.
 type Texter interface {
 	TestText(ctx context.Context, account shop.Twilio, shopName, to string) error
+	Send(ctx context.Context, m waitlist.Outgoing) (providerID string, err error)
+	Preview(m waitlist.Outgoing) notify.Preview
 }
 
 // Shops is what the pages ask of the tenants; *shop.Store is it.

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"holdfast/app/shop"
+	"holdfast/app/words"
 )
 
 const (
@@ -373,6 +374,9 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 			UPDATE messages SET state = 'sending', attempts = attempts + 1, sending_at = $3, send_after = NULL, looked_at = NULL, reason = NULL, error_code = NULL
 			WHERE shop_id = $1 AND id = $2 AND state = $4 AND attempts = $5`, shopID, messageID, now, n.State, n.Attempts)
 		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		if n.Wording, err = wordingOf(ctx, tx, shopID, words.In(n.Locale, n.ShopLocale)); err != nil {
 			return err
 		}
 		n.Attempts++

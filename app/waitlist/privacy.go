@@ -411,7 +411,7 @@ func (s *Service) eraseMentions(ctx context.Context, tx pgx.Tx, shopID int64, wh
 // erasedWithShop are the tables that shop/redact empties of a shop's rows, those that refer to others first.
 // Opt-outs stay as keyed hashes, and so does the shop that keys them; what was asked and done stays, too.
 func erasedWithShop() []string {
-	return []string{"notes", "demand", "tap_limits", "webhooks", "messages", "holds", "offers", "restock_changes", "restocks", "entries", "contacts", "variants", "product_hints", "catalogues", "pauses", "senders", "inbound_texts", "settings"}
+	return []string{"notes", "demand", "tap_limits", "webhooks", "messages", "holds", "offers", "restock_changes", "restocks", "entries", "contacts", "variants", "product_hints", "catalogues", "pauses", "senders", "inbound_texts", "wording", "settings"}
 }
 
 // redactShop erases a shop 48 hours after it has removed the app. One that has installed it again since then is

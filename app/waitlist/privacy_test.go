@@ -13,6 +13,7 @@ import (
 
 	"holdfast/app/shop"
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 )
 
 // Annabel waits twice, by mail while signed in and by text as a guest. No other test says her name.
@@ -427,6 +428,7 @@ func TestAnErasedShopLeavesItsOptOutsAsHashesAndNothingElse(t *testing.T) {
 	w.must(err)
 	_, err = w.db.Exec(ctx, `INSERT INTO pauses (shop_id, channel, code, reason, since) VALUES ($1, 'sms', '20003', 'refused', now())`, w.shop)
 	w.must(err)
+	w.must(w.list.SetWording(ctx, w.shop, words.In("de"), map[string]string{"mail.subject": "Annabels {item}"}))
 	for _, table := range tenantTables(w) {
 		if !strings.Contains(rowsOf(w, w.shop), "== "+table+"\n") {
 			t.Errorf("nothing of the shop stands in %s: that it is erased there would not be seen", table)
