@@ -74,6 +74,12 @@ func price(amount, currency string) string {
 	return amount + " " + currency
 }
 
+// mills is an amount in thousandths, rounded up to hundredths, as price takes it.
+func mills(n int) string {
+	hundredths := (n + 9) / 10
+	return fmt.Sprintf("%d.%02d", hundredths/100, hundredths%100)
+}
+
 // variantTitle is empty for a product without options, whose only variant Shopify calls "Default Title".
 func variantTitle(title string) string {
 	if title == "Default Title" {

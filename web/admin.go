@@ -126,7 +126,11 @@ func (s *server) waitlist(w http.ResponseWriter, r *http.Request, v visit) error
 	if err != nil {
 		return err
 	}
-	return s.render(w, r, http.StatusOK, templates.WaitlistPage(v.Admin, queue, entries))
+	texts, err := s.Domain.Forecast(r.Context(), v.Shop.ID, variant)
+	if err != nil {
+		return err
+	}
+	return s.render(w, r, http.StatusOK, templates.WaitlistPage(v.Admin, queue, texts, entries))
 }
 
 func (s *server) removeEntry(w http.ResponseWriter, r *http.Request, v visit) error {

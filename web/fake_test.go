@@ -346,6 +346,9 @@ func (t *tenants) DisconnectTwilio(context.Context, int64) error {
 	return nil
 }
 
+func (f *fake) Forecast(context.Context, int64, int64) (waitlist.Forecast, error) {
+	return waitlist.Forecast{Texts: 12, Segments: 24, Mills: 240, Currency: "EUR", Over: true}, f.err
+}
 func (f *fake) Wording(context.Context, int64, *words.Language) (map[string]string, error) {
 	return map[string]string{"mail.subject": "Your {item}"}, f.err
 }
@@ -398,7 +401,7 @@ func (x *texter) TestText(_ context.Context, _ shop.Twilio, _, to string) error 
 func testTenants() *tenants {
 	return &tenants{
 		shop: shop.Shop{ID: 1, Domain: testShop, Name: "Chairs & Co", Currency: "EUR", Country: "DE", Locale: "en", Installed: true, TwilioKey: twilioKey, HasToken: true},
-		set:  shop.Settings{HoldMinutes: 15, OfferMinutesEmail: 60, OfferMinutesSMS: 30, NoticesPerUnit: 1, Threshold: 1, SettleSeconds: 30, ImplausibleUnits: 1000, TTLDays: 180, Locations: []int64{}, QuietHours: true, TextFrom: 9, TextUntil: 20, PassAsleep: true},
+		set:  shop.Settings{HoldMinutes: 15, OfferMinutesEmail: 60, OfferMinutesSMS: 30, NoticesPerUnit: 1, Threshold: 1, SettleSeconds: 30, ImplausibleUnits: 1000, TTLDays: 180, Locations: []int64{}, QuietHours: true, TextFrom: 9, TextUntil: 20, PassAsleep: true, TextPrice: 10},
 	}
 }
 

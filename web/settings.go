@@ -56,6 +56,9 @@ func settingsOf(set *shop.Settings) []settingGroup {
 			number("text_until", "Texts go until", "o'clock", "None is sent from this hour on. 10 to 20.", &set.TextUntil),
 			{templates.Field{Name: "pass_asleep", Label: "Tell the next who is awake", Kind: "checkbox",
 				Help: "Whoever may not be texted now keeps their place, and the unit goes to the next in line who may be told. Without this, the unit waits for them."}, &set.PassAsleep},
+			number("text_price", "One text costs", "thousandths", "Of your currency: 10 is one hundredth. It is what your plan at Twilio says, and what forecasts and budgets count with. A long message is paid as several texts.", &set.TextPrice),
+			number("text_budget_restock", "Texts of one restock may cost", "at most", "In your currency. Past it texts wait until you let them go on; 0 is no limit.", &set.TextBudgetRestock),
+			number("text_budget_month", "Texts of one month may cost", "at most", "The same for a month, by UTC. 0 is no limit.", &set.TextBudgetMonth),
 		}},
 		{"Restocks", []setting{
 			number("threshold", "A restock begins at", "units", "Fewer units than this are left to whoever finds them in the shop.", &set.Threshold),

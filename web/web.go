@@ -49,6 +49,7 @@ type Domain interface {
 	Place(ctx context.Context, token string) (waitlist.MyPlace, error)
 	Contact(ctx context.Context, token string) (waitlist.Optout, error)
 
+	Forecast(ctx context.Context, shopID, variantID int64) (waitlist.Forecast, error)
 	Wording(ctx context.Context, shopID int64, l *words.Language) (map[string]string, error)
 	SetWording(ctx context.Context, shopID int64, l *words.Language, own map[string]string) error
 	Suppressed(ctx context.Context, shopID int64, a waitlist.Address) (bool, error)

@@ -54,3 +54,12 @@ func TestAPreviewSavesNothingAndATestGoesToWhomTheMerchantSays(t *testing.T) {
 		t.Errorf("sent %+v", m)
 	}
 }
+
+func TestAWaitlistSaysWhatItsTextsWillCost(t *testing.T) {
+	t.Parallel()
+	h, _, _, _ := sendersWorld(t)
+	body := strings.Join(strings.Fields(send(t, h, "GET", "/waitlists/41", "", bearer(t)...).Body.String()), " ")
+	if !strings.Contains(body, "12 of them wait for a text. Telling all of these costs about €0.24, as 24 texts are paid. That is more than your budget for one restock") {
+		t.Errorf("%s", body)
+	}
+}

@@ -17,3 +17,9 @@ func (s *Sender) Preview(m waitlist.Outgoing) Preview {
 	p.Segments, p.GSM = Segments(p.Text)
 	return p
 }
+
+// Segments is as how many texts a message is paid when it is sent as a text.
+func (s *Sender) Segments(m waitlist.Outgoing) int {
+	n, _ := Segments(s.textMessage(m))
+	return n
+}

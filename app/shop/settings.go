@@ -30,6 +30,9 @@ type Settings struct {
 	TextFrom             int     `db:"text_from" json:"text_from"`                           // the first hour, 9 to 19, in which texts go when QuietHours is on
 	TextUntil            int     `db:"text_until" json:"text_until"`                         // the hour, 10 to 20, from which they do not go any more
 	PassAsleep           bool    `db:"pass_asleep" json:"pass_asleep"`                       // the next in line who may be texted now is told before one who may not
+	TextPrice            int     `db:"text_price" json:"text_price"`                         // what one segment of a text costs, in thousandths of the shop's currency
+	TextBudgetRestock    int     `db:"text_budget_restock" json:"text_budget_restock"`       // the most that the texts of a restock may cost, in the shop's currency; 0 = no limit
+	TextBudgetMonth      int     `db:"text_budget_month" json:"text_budget_month"`           // the same for those of a month (UTC)
 }
 
 // Hold is how long a unit is held for one person.
@@ -71,6 +74,9 @@ func (s Settings) Check() []Fault {
 	between("settle_seconds", s.SettleSeconds, 0, 3600)
 	between("implausible_units", s.ImplausibleUnits, 1, 1_000_000)
 	between("ttl_days", s.TTLDays, 1, 730)
+	between("text_price", s.TextPrice, 0, 10_000)
+	between("text_budget_restock", s.TextBudgetRestock, 0, 1_000_000)
+	between("text_budget_month", s.TextBudgetMonth, 0, 1_000_000)
 	between("text_from", s.TextFrom, 9, 19)
 	between("text_until", s.TextUntil, 10, 20)
 	if s.TextFrom >= s.TextUntil && s.TextUntil >= 10 {
@@ -106,7 +112,7 @@ func LoadSettings(ctx context.Context, q Querier, shopID int64) (Settings, error
 		SELECT hold_minutes, offer_minutes_email, offer_minutes_sms, notices_per_unit, threshold, settle_seconds,
 		       implausible_units, ttl_days, locations, reply_to, reserve_before_telling,
 		       skip_buyers, automatic_discounts, discount_codes,
-		       quiet_hours, text_from, text_until, pass_asleep
+		       quiet_hours, text_from, text_until, pass_asleep, text_price, text_budget_restock, text_budget_month
 		FROM settings WHERE shop_id = $1`, shopID)
 	set, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Settings])
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -130,11 +136,11 @@ func SaveSettings(ctx context.Context, tx pgx.Tx, shopID int64, set Settings) er
 	tag, err := tx.Exec(ctx, `
 		UPDATE settings SET hold_minutes = $2, offer_minutes_email = $3, offer_minutes_sms = $4, notices_per_unit = $5,
 		       threshold = $6, settle_seconds = $7, implausible_units = $8, ttl_days = $9, locations = $10, reply_to = $11, reserve_before_telling = $12,
-		       skip_buyers = $13, automatic_discounts = $14, discount_codes = $15, quiet_hours = $16, text_from = $17, text_until = $18, pass_asleep = $19
+		       skip_buyers = $13, automatic_discounts = $14, discount_codes = $15, quiet_hours = $16, text_from = $17, text_until = $18, pass_asleep = $19, text_price = $20, text_budget_restock = $21, text_budget_month = $22
 		WHERE shop_id = $1`, shopID, set.HoldMinutes, set.OfferMinutesEmail, set.OfferMinutesSMS, set.NoticesPerUnit,
 		set.Threshold, set.SettleSeconds, set.ImplausibleUnits, set.TTLDays, set.Locations, set.ReplyTo, set.ReserveBeforeTelling,
 		set.SkipBuyers, set.AutomaticDiscounts, set.DiscountCodes,
-		set.QuietHours, set.TextFrom, set.TextUntil, set.PassAsleep)
+		set.QuietHours, set.TextFrom, set.TextUntil, set.PassAsleep, set.TextPrice, set.TextBudgetRestock, set.TextBudgetMonth)
 	if err != nil {
 		return fmt.Errorf("save settings of shop %d: %w", shopID, err)
 	}

@@ -354,6 +354,8 @@ func (o *outbox) Send(_ context.Context, m waitlist.Outgoing) (string, error) {
 	return fmt.Sprintf("provider-%d", m.MessageID), nil
 }
 
+func (o *outbox) Segments(waitlist.Outgoing) int { return 2 }
+
 func (o *outbox) Find(_ context.Context, m waitlist.Outgoing) (string, bool, bool, error) {
 	if o.find != nil {
 		return o.find(m)

@@ -11,7 +11,6 @@ import (
 	"github.com/riverqueue/river"
 
 	"holdfast/app/shop"
-	"holdfast/app/words"
 )
 
 const (
@@ -356,6 +355,18 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 				return err
 			}
 		}
+		if n.Wording, err = wordingOf(ctx, tx, shopID, languageOf(n.Outgoing)); err != nil {
+			return err
+		}
+		segments := 0
+		if n.Channel == SMS {
+			segments = s.sender.Segments(n.Outgoing)
+		}
+		if why == "" {
+			if why, err = s.overBudget(ctx, tx, n, set, segments, now); err != nil {
+				return err
+			}
+		}
 		if why == "" && n.Reserved {
 			tag, err := tx.Exec(ctx, `
 				UPDATE holds SET notice_at = coalesce(notice_at, $3), notice_lease = $4
@@ -371,12 +382,9 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 			return s.cancel(ctx, tx, n, why)
 		}
 		tag, err := tx.Exec(ctx, `
-			UPDATE messages SET state = 'sending', attempts = attempts + 1, sending_at = $3, send_after = NULL, looked_at = NULL, reason = NULL, error_code = NULL
-			WHERE shop_id = $1 AND id = $2 AND state = $4 AND attempts = $5`, shopID, messageID, now, n.State, n.Attempts)
+			UPDATE messages SET state = 'sending', attempts = attempts + 1, segments = segments + $6, sending_at = $3, send_after = NULL, looked_at = NULL, reason = NULL, error_code = NULL
+			WHERE shop_id = $1 AND id = $2 AND state = $4 AND attempts = $5`, shopID, messageID, now, n.State, n.Attempts, segments)
 		if err != nil || tag.RowsAffected() == 0 {
-			return err
-		}
-		if n.Wording, err = wordingOf(ctx, tx, shopID, words.In(n.Locale, n.ShopLocale)); err != nil {
 			return err
 		}
 		n.Attempts++

@@ -148,6 +148,8 @@ type Sender interface {
 	// Find looks for a message whose outcome is unknown. found is true when the provider has it;
 	// known is false when this channel's provider cannot tell.
 	Find(ctx context.Context, m Outgoing) (providerID string, found, known bool, err error)
+	// Segments is as how many texts a message is paid when it is sent as a text.
+	Segments(m Outgoing) int
 }
 
 // SendTimeout is the longest that a send may take.

@@ -11,6 +11,9 @@ import (
 	"holdfast/app/words"
 )
 
+// languageOf is the language of a message: the shopper's, else the shop's, else English.
+func languageOf(m Outgoing) *words.Language { return words.In(m.Locale, m.ShopLocale) }
+
 // Wording returns a shop's own sentences of a language, by their keys in app/words.
 func (s *Service) Wording(ctx context.Context, shopID int64, l *words.Language) (map[string]string, error) {
 	return wordingOf(ctx, s.db, shopID, l)
