@@ -13,17 +13,17 @@ import (
 	"holdfast/app/waitlist"
 )
 
-const goodTap = `{"variant_id":41,"channel":"email","contact":"ana@example.com","name":"Ana","country":"GB","locale":"en","currency":"EUR","consent":"email-1","theme_extra":[1]}`
+const goodTap = `{"variant_id":41,"channel":"email","contact":"ana@example.com","name":"Ana","country":"GB","locale":"en","time_zone":"Europe/London","currency":"EUR","consent":"email-1","theme_extra":[1]}`
 
 func TestAnAcceptedTapIs202WithTheContactAsItWasUnderstood(t *testing.T) {
 	t.Parallel()
 	var form bytes.Buffer
 	m := multipart.NewWriter(&form)
-	for k, v := range map[string]string{"variant_id": "gid://shopify/ProductVariant/41", "channel": "email", "contact": "ana@example.com", "name": "Ana", "country": "GB", "locale": "en", "currency": "EUR", "consent": "email-1"} {
+	for k, v := range map[string]string{"variant_id": "gid://shopify/ProductVariant/41", "channel": "email", "contact": "ana@example.com", "name": "Ana", "country": "GB", "locale": "en", "currency": "EUR", "time_zone": "Europe/London", "consent": "email-1"} {
 		m.WriteField(k, v)
 	}
 	m.Close()
-	urlencoded := "variant_id=41&channel=email&contact=ana%40example.com&name=Ana&country=GB&locale=en&currency=EUR&consent=&consent=email-1"
+	urlencoded := "variant_id=41&channel=email&contact=ana%40example.com&name=Ana&country=GB&locale=en&currency=EUR&time_zone=Europe/London&consent=&consent=email-1"
 	for name, c := range map[string]struct{ kind, body string }{
 		"JSON number": {"application/json", goodTap},
 		"JSON string": {"application/json; charset=utf-8", strings.Replace(goodTap, "41", `"41"`, 1)},
@@ -38,7 +38,7 @@ func TestAnAcceptedTapIs202WithTheContactAsItWasUnderstood(t *testing.T) {
 			if w.Code != http.StatusAccepted || w.Body.String() != `{"status":"accepted","contact":"ana@example.com"}`+"\n" {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
-			want := waitlist.Tap{VariantID: "41", Channel: "email", Contact: "ana@example.com", Name: "Ana", Country: "GB", Locale: "en", Currency: "EUR", Consent: "email-1", CustomerID: 77, Client: "203.0.113.9"}
+			want := waitlist.Tap{VariantID: "41", Channel: "email", Contact: "ana@example.com", Name: "Ana", Country: "GB", Locale: "en", TimeZone: "Europe/London", Currency: "EUR", Consent: "email-1", CustomerID: 77, Client: "203.0.113.9"}
 			if f.tap != want {
 				t.Errorf("the domain was given\n%+v, want\n%+v", f.tap, want)
 			}

@@ -162,6 +162,7 @@ type ExportedPlace struct {
 	Country  string         `json:"country"`
 	Currency string         `json:"currency"`
 	Consent  string         `json:"consent_version"`
+	Zones    []string       `json:"time_zones,omitempty"`
 	State    string         `json:"state"`
 	Joined   time.Time      `json:"joined_at"`
 	Ended    *time.Time     `json:"ended_at,omitempty"`
@@ -221,7 +222,7 @@ func (s *Service) export(ctx context.Context, tx pgx.Tx, shopID int64, who perso
 		return export, nil, err
 	}
 	rows, _ = tx.Query(ctx, `
-		SELECT v.product_title, v.title, c.address, coalesce(e.customer_id, 0), e.name, e.locale, e.country, e.currency, e.consent, e.state, e.joined_at, e.ended_at,
+		SELECT v.product_title, v.title, c.address, coalesce(e.customer_id, 0), e.name, e.locale, e.country, e.currency, e.consent, e.zones, e.state, e.joined_at, e.ended_at,
 		       coalesce((SELECT json_agg(json_build_object('state', h.state, 'since', h.claimed_at, 'until', h.expires_at, 'draft_order_id', h.draft_id, 'order_id', h.order_id) ORDER BY h.id)
 		                 FROM holds h WHERE h.shop_id = $1 AND h.entry_id = e.id), '[]')
 		FROM entries e JOIN contacts c ON c.shop_id = $1 AND c.id = e.contact_id JOIN variants v ON v.shop_id = $1 AND v.id = e.variant_id

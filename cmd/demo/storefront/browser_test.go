@@ -245,7 +245,8 @@ func TestTheBlockInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]string{"variant_id": "12", "channel": "email", "contact": "ana@example.com", "name": "Ana",
-			"country": "GB", "locale": "en", "consent": "email-1", "currency": "GBP"}
+			"country": "GB", "locale": "en", "consent": "email-1", "currency": "GBP",
+			"time_zone": eval[string](p, `Intl.DateTimeFormat().resolvedOptions().timeZone`)}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("the app was told %v, want %v", got, want)
 		}
@@ -362,7 +363,7 @@ func TestTheBlockInABrowser(t *testing.T) {
 		}
 		got, err := url.ParseQuery(taps[0].body)
 		want := url.Values{"variant_id": {"12"}, "channel": {"email"}, "contact": {"ana@example.com"}, "name": {""},
-			"country": {"GB"}, "locale": {"en"}, "consent": {"", "email-1"}, "currency": {"GBP"}}
+			"country": {"GB"}, "locale": {"en"}, "consent": {"", "email-1"}, "currency": {"GBP"}, "time_zone": {""}}
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("the app was told %v, want %v", got, want)
 		}

@@ -43,6 +43,7 @@
       this.consent = this.querySelector('.notify-me__consent input');
       this.agreement = this.querySelector('.notify-me__consent span');
       this.agreements = { email: this.agreement.dataset };
+      this.fields.time_zone.value = Intl.DateTimeFormat().resolvedOptions().timeZone ?? ''; // no text at night
       this.variant = null;
       this.form.noValidate = true; // the messages are ours, and in the language of the page
 
