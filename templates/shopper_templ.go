@@ -2084,7 +2084,7 @@ func Plain(asset Assets, l *language.Language, heading, sentence string) templ.C
 
 // TapPage answers a form that was posted from a product page without JavaScript. It is shown on the
 // shop's own domain, so its back link is the shop's.
-func TapPage(asset Assets, shopName, heading, sentence string) templ.Component {
+func TapPage(asset Assets, l *language.Language, shopName, heading, sentence string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -2139,13 +2139,26 @@ func TapPage(asset Assets, shopName, heading, sentence string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 151, "</p><p class=\"small\">Use your browser's back button to return to the item.</p></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 151, "</p><p class=\"small\">")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var119 string
+			templ_7745c5c3_Var119, templ_7745c5c3_Err = templ.JoinStringErrs(l.Say("tap.back"))
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `templates/shopper.templ`, Line: 355, Col: 39}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var119))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 152, "</p></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = shopperPage(asset, sheet{Title: heading, ShopName: shopName}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var116), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = shopperPage(asset, sheet{Language: l, Title: heading, ShopName: shopName}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var116), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -2171,7 +2184,7 @@ func PrivacyPage(asset Assets) templ.Component {
 		}
 		ctx = templ.InitializeContext(ctx)
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Var120 := templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
+		templ_7745c5c3_Var121 := templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 			templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 			templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
 			if !templ_7745c5c3_IsBuffer {
@@ -2183,13 +2196,13 @@ func PrivacyPage(asset Assets) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 152, "<section class=\"card prose\"><h1>Privacy</h1><p>Holdfast keeps queues for sold-out items on behalf of shops. The shop is responsible for your data; Holdfast works for the shop.</p><h2>What is kept</h2><ul><li>The address that you gave: an email address or a phone number.</li><li>Your name, language, country, time zone and currency, when the shop's form sends them.</li><li>Your customer number at the shop, when you were signed in.</li><li>What you wait for, since when, which consent text you agreed to, and what was offered, held and bought because of it.</li><li>The messages that were sent to you: when, and whether they arrived.</li></ul><h2>What it is used for</h2><p>To tell you when your item is back, to hold one for you, and to stop when you say so. It is used for nothing else, not sold, and not shared between shops.</p><h2>Who sees it</h2><p>The shop; Shopify, which makes the order; and the shop's providers of email and text messages, which deliver what is sent to you. The shop's own privacy policy names them.</p><h2>How long</h2><p>A place in a queue ends after 180 days unless the shop sets another time. To ask for a copy of your data, or to have it erased, write to the shop.</p><h2>How to stop</h2><p>Every email has an unsubscribe link. Answer STOP to any text. Your address is then kept for one purpose: never to write to it again.</p><h2>Cookies</h2><p>None.</p></section>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 153, "<section class=\"card prose\"><h1>Privacy</h1><p>Holdfast keeps queues for sold-out items on behalf of shops. The shop is responsible for your data; Holdfast works for the shop.</p><h2>What is kept</h2><ul><li>The address that you gave: an email address or a phone number.</li><li>Your name, language, country, time zone and currency, when the shop's form sends them.</li><li>Your customer number at the shop, when you were signed in.</li><li>What you wait for, since when, which consent text you agreed to, and what was offered, held and bought because of it.</li><li>The messages that were sent to you: when, and whether they arrived.</li></ul><h2>What it is used for</h2><p>To tell you when your item is back, to hold one for you, and to stop when you say so. It is used for nothing else, not sold, and not shared between shops.</p><h2>Who sees it</h2><p>The shop; Shopify, which makes the order; and the shop's providers of email and text messages, which deliver what is sent to you. The shop's own privacy policy names them.</p><h2>How long</h2><p>A place in a queue ends after 180 days unless the shop sets another time. To ask for a copy of your data, or to have it erased, write to the shop.</p><h2>How to stop</h2><p>Every email has an unsubscribe link. Answer STOP to any text. Your address is then kept for one purpose: never to write to it again.</p><h2>Cookies</h2><p>None.</p></section>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = shopperPage(asset, sheet{Title: "Privacy"}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var120), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = shopperPage(asset, sheet{Title: "Privacy"}).Render(templ.WithChildren(ctx, templ_7745c5c3_Var121), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

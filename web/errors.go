@@ -129,7 +129,7 @@ func (s *server) shopper(h handler) http.HandlerFunc {
 	}
 }
 
-// inLanguage is what a shopper may meet, in the language that their browser asks for; the rest is English (nil).
+// inLanguage is what a shopper may meet, in the language that their browser asks for; the rest is in English.
 func (f *fault) inLanguage(accept string) (l *words.Language, heading, message string) {
 	l = words.Accepted(accept)
 	switch f.code {
@@ -142,7 +142,7 @@ func (f *fault) inLanguage(accept string) (l *words.Language, heading, message s
 	case "internal":
 		return l, l.Say("ours.h"), l.Say("ours")
 	}
-	return nil, f.heading, f.message
+	return words.In("en"), f.heading, f.message
 }
 
 // asJSON answers errors in JSON, for programs.

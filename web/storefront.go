@@ -14,6 +14,7 @@ import (
 	"holdfast/app/shop"
 	"holdfast/app/shopify"
 	"holdfast/app/waitlist"
+	"holdfast/app/words"
 	"holdfast/templates"
 )
 
@@ -26,7 +27,8 @@ func (s *server) storefront(h handler) http.HandlerFunc {
 		}
 		f := s.refuse(w, r, err)
 		if wantsPage(r) {
-			s.mustRender(w, r, f.status, templates.TapPage(s.absolute(), "", f.heading, f.message))
+			l, heading, message := f.inLanguage(r.Header.Get("Accept-Language"))
+			s.mustRender(w, r, f.status, templates.TapPage(s.absolute(), l, "", heading, message))
 			return
 		}
 		writeJSON(w, f.status, f.body())
@@ -73,9 +75,10 @@ func (s *server) tap(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	l := words.In(tap.Locale, sh.Locale)
 	if joined.InStock {
 		if wantsPage(r) {
-			return s.render(w, r, http.StatusOK, templates.TapPage(s.absolute(), sh.Name, "It is in stock", "You can buy it right now: there is nothing to wait for."))
+			return s.render(w, r, http.StatusOK, templates.TapPage(s.absolute(), l, sh.Name, l.Say("tap.stock.h"), l.Say("tap.stock")))
 		}
 		writeJSON(w, http.StatusOK, struct {
 			Status string `json:"status"`
@@ -83,8 +86,7 @@ func (s *server) tap(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	if wantsPage(r) {
-		return s.render(w, r, http.StatusAccepted, templates.TapPage(s.absolute(), sh.Name, "You are on the list",
-			"When it is back and your turn comes, a message goes to "+joined.Contact+" with a link that holds one for you."))
+		return s.render(w, r, http.StatusAccepted, templates.TapPage(s.absolute(), l, sh.Name, l.Say("tap.joined.h"), l.Say("tap.joined", "contact", joined.Contact)))
 	}
 	writeJSON(w, http.StatusAccepted, struct {
 		Status  string `json:"status"`
