@@ -47,7 +47,8 @@ type notice struct {
 	EntryID    int64
 	OfferID    int64
 	VariantID  int64
-	Sellable   int // S as last read
+	Sellable   int       // S as last read
+	AgreedTo   time.Time // the consent to be told ends with the entry's time-to-live
 	ContactID  int64
 	RestockID  int64
 	Attempts   int
@@ -62,7 +63,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 	// statistics, all of a shop's messages, contacts, offers and entries are paired: 50 ms for 400.
 	rows, err := q.Query(ctx, `
 		WITH m AS MATERIALIZED (SELECT * FROM messages WHERE shop_id = $1 AND id = $2)
-		SELECT m.state, m.attempts, m.doubts, m.returns, m.looked_at, o.restock_id, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale,
+		SELECT m.state, m.attempts, m.doubts, m.returns, m.looked_at, o.restock_id, m.sending_at, m.channel, c.id, c.key, c.address, e.id, e.state, e.name, e.locale, e.expires_at,
 		       o.id, o.state, o.reserved, coalesce((SELECT h.hold_minutes FROM holds h WHERE h.shop_id = o.shop_id AND h.offer_id = o.id), t.hold_minutes), o.lapses_at, o.window_minutes, v.active AND v.published, v.id, coalesce(v.sellable, 0), v.product_title, v.title, v.image_url, v.price,
 		       s.state = 'installed', s.name, s.locale, t.reply_to
 		FROM m
@@ -82,7 +83,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 		}
 		return n, ErrNotFound
 	}
-	err = rows.Scan(&n.State, &n.Attempts, &n.Doubts, &n.Returns, &n.LookedAt, &n.RestockID, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale,
+	err = rows.Scan(&n.State, &n.Attempts, &n.Doubts, &n.Returns, &n.LookedAt, &n.RestockID, &n.SendingAt, &n.Channel, &n.ContactID, &n.ContactKey, &n.To, &n.EntryID, &n.EntryState, &n.Name, &n.Locale, &n.AgreedTo,
 		&n.OfferID, &n.OfferState, &n.Reserved, &n.HoldMinutes, &n.LapsesAt, &n.Minutes, &n.OnSale, &n.VariantID, &n.Sellable, &n.ProductTitle, &n.VariantTitle, &n.ImageURL, &n.Price,
 		&n.Installed, &n.ShopName, &n.ShopLocale, &n.ReplyTo)
 	n.Window = time.Duration(n.Minutes) * time.Minute
@@ -111,7 +112,7 @@ func (s *Service) loadNotice(ctx context.Context, q shop.Querier, shopID, messag
 // as told, and the unit does not go on before the send has ended.
 //
 // The last checks are made in the step that sends (promise 6): the offer is open and not overdue, the
-// entry still offered, the contact not suppressed, the variant on sale and, unless its unit is held, in stock by
+// entry still offered, the contact not suppressed, its consent not run out, the variant on sale and, unless its unit is held, in stock by
 // a read of the last minute, the hour decent, the shop installed. A message that fails them is cancelled with
 // the reason, and the unit goes on.
 //
@@ -331,6 +332,8 @@ func (s *Service) startSending(ctx context.Context, shopID, messageID int64) (*n
 			why = "the offer ended before it was sent"
 		case !n.LapsesAt.After(now):
 			why = "its time was over before it could be sent"
+		case !n.AgreedTo.After(now):
+			why = "what they agreed to has run out"
 		case !n.OnSale:
 			why = "the variant is not on sale"
 		case !n.Installed:

@@ -228,8 +228,12 @@ func TestAMessageIsSentByAFreshRead(t *testing.T) {
 		want      string // the message's state and reason
 		told      int
 	}{
-		"sold":                   {61 * time.Second, func(w *world) { w.buy(1) }, "cancelled: its unit was sold before it was sent", 0},
-		"unpublished":            {61 * time.Second, func(w *world) { w.store.variants[chair].Published = false }, "cancelled: the variant is not on sale", 0},
+		"sold":        {61 * time.Second, func(w *world) { w.buy(1) }, "cancelled: its unit was sold before it was sent", 0},
+		"unpublished": {61 * time.Second, func(w *world) { w.store.variants[chair].Published = false }, "cancelled: the variant is not on sale", 0},
+		"the consent ran out": {61 * time.Second, func(w *world) {
+			_, err := w.db.Exec(w.t.Context(), `UPDATE entries SET expires_at = $1`, w.now())
+			w.must(err)
+		}, "cancelled: what they agreed to has run out", 0},
 		"nothing has happened":   {61 * time.Second, func(w *world) {}, "accepted: ", 1},
 		"read half a minute ago": {30 * time.Second, func(w *world) { w.buy(1) }, "accepted: ", 1},
 	} {
