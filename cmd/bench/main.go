@@ -22,6 +22,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -123,6 +124,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	rounds := flags.Int("rounds", 3, "rounds of each design")
 	entries := flags.Int("entries", fullEntries, "entries of the largest table; everything else is scaled with it")
 	file := flags.String("json", "", "file that the numbers are written to, too")
+	page := flags.String("o", "", "file that the table is written to, too, as docs/bench.md")
 	binary := flags.String("holdfast", filepath.Join(filepath.Dir(self), "holdfast"), "the built program")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -159,6 +161,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	if err := table(out, r.Results); err != nil {
 		return err
+	}
+	if *page != "" {
+		if err := os.WriteFile(*page, []byte(markdown(r)), 0o644); err != nil {
+			return err
+		}
 	}
 	if *file == "" {
 		return nil
@@ -245,6 +252,21 @@ func percentile(sorted []time.Duration, p float64) float64 {
 	}
 	at := int(math.Ceil(p / 100 * float64(len(sorted))))
 	return float64(sorted[max(0, at-1)].Microseconds()) / 1000
+}
+
+// markdown is the report as a page.
+func markdown(r report) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# What is quick\n\nWritten by `make bench ARGS='-o docs/bench.md'` on %s, with %s on %d CPUs that also ran PostgreSQL, the simulators and\n"+
+		"the load, and with %d entries in the largest table. Within a group the first design is the product's; `x` is how many times as\n"+
+		"many acts a second it does as the one in the row. Numbers are this machine's, and what they must be stands in no test.\n\n"+
+		"| scenario | group | design | acts | a second | x | p50 ms | p95 ms | p99 ms | failed | calls of Shopify | MB | |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+		r.At.Format("2006-01-02 15:04 UTC"), r.Go, r.CPUs, r.Entries)
+	for _, x := range r.Results {
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %.0f | %.2f | %.2f | %.1f | %.1f | %d | %d | %.0f | %s |\n",
+			x.Scenario, x.Group, x.Design, x.Acts, x.PerSec, x.Ratio, x.P50, x.P95, x.P99, x.Failed, x.Calls, x.MemoryMB, x.Note)
+	}
+	return b.String()
 }
 
 func table(out io.Writer, results []result) error {

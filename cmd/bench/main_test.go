@@ -67,8 +67,8 @@ func TestEveryScenarioMeasures(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "holdfast/cmd/holdfast").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	file := filepath.Join(t.TempDir(), "bench.json")
-	if err := run(t.Context(), []string{"-holdfast", binary, "-only", "^(drop|press|join|notify|sweep|pages|refuse)$", "-rounds", "1", "-entries", "100", "-json", file}, io.Discard, io.Discard); err != nil {
+	file, page := filepath.Join(t.TempDir(), "bench.json"), filepath.Join(t.TempDir(), "bench.md")
+	if err := run(t.Context(), []string{"-holdfast", binary, "-only", "^(drop|press|join|notify|sweep|pages|refuse)$", "-rounds", "1", "-entries", "100", "-json", file, "-o", page}, io.Discard, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(file)
@@ -85,6 +85,9 @@ func TestEveryScenarioMeasures(t *testing.T) {
 		if (x.Acts == 0 && x.Design != "presses meanwhile") || x.Failed > 0 {
 			t.Errorf("%+v", x)
 		}
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "| drop |") {
+		t.Errorf("the page: %s, %v", text, err)
 	}
 	if len(seen) != 7 {
 		t.Errorf("measured: %v", seen)
