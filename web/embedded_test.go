@@ -264,6 +264,16 @@ func TestSettingsSayThatBuyersCannotBeLeftOutWhileShopifyHidesThem(t *testing.T)
 	}
 }
 
+func TestSettingsSayWhichNewsMeansNothing(t *testing.T) {
+	t.Parallel()
+	for _, f := range []*fake{{}, {unknown: []waitlist.TopicCount{{Topic: "themes/publish", Count: 3, Last: testNow}}}} {
+		w := send(t, newWeb(t, f), "GET", "/settings", "", bearer(t)...)
+		if got := strings.Contains(w.Body.String(), "themes/publish: 3 times"); w.Code != 200 || got != (len(f.unknown) > 0) {
+			t.Errorf("%d unknown topics: status %d, said so: %v", len(f.unknown), w.Code, got)
+		}
+	}
+}
+
 func TestAnEmptyListSaysWhatWillBeThere(t *testing.T) {
 	t.Parallel()
 	h := newWeb(t, &fake{})

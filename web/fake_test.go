@@ -42,7 +42,8 @@ var testNow = time.Date(2026, 12, 1, 14, 17, 0, 0, time.UTC)
 
 // fake is a domain that answers what it is told to and remembers what it was asked to change.
 type fake struct {
-	Domain // any method that a test does not expect panics
+	unknown []waitlist.TopicCount
+	Domain  // any method that a test does not expect panics
 
 	mu    sync.Mutex
 	acts  []string // what was changed, in order
@@ -274,6 +275,10 @@ func (f *fake) Messages(_ context.Context, _, after int64) (rows []waitlist.Mess
 			ErrorCode: pick(i, "", "30005", "", ""), Reason: pick(i, "", "The number does not exist", "", "The provider did not answer in time"), Attempts: 1, CreatedAt: testNow, AcceptedAt: pick(i, &testNow, nil)})
 	}
 	return rows, f.err
+}
+
+func (f *fake) UnknownTopics(context.Context, int64) ([]waitlist.TopicCount, error) {
+	return f.unknown, f.err
 }
 
 func (f *fake) PrivacyRequests(_ context.Context, _, after int64) (rows []waitlist.PrivacyRow, _ error) {

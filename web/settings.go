@@ -166,7 +166,11 @@ func (s *server) settingsPage(w http.ResponseWriter, r *http.Request, v visit, s
 		}
 	}
 	slices.Sort(others)
-	return s.render(w, r, status, templates.SettingsPage(v.Admin, groups, len(faults), others))
+	unknown, err := s.Domain.UnknownTopics(r.Context(), v.Shop.ID)
+	if err != nil {
+		return err
+	}
+	return s.render(w, r, status, templates.SettingsPage(v.Admin, groups, len(faults), others, unknown))
 }
 
 // saveSettings changes what the form carries and leaves the rest as it is. Either everything is saved

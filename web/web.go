@@ -68,6 +68,7 @@ type Domain interface {
 	Holds(ctx context.Context, shopID, after int64) ([]waitlist.HoldRow, error)
 	OptOuts(ctx context.Context, shopID, after int64) ([]waitlist.OptOutRow, error)
 	Messages(ctx context.Context, shopID, after int64) ([]waitlist.MessageRow, error)
+	UnknownTopics(ctx context.Context, shopID int64) ([]waitlist.TopicCount, error)
 	PrivacyRequests(ctx context.Context, shopID, after int64) ([]waitlist.PrivacyRow, error)
 	PrivacyExport(ctx context.Context, shopID, id int64) (waitlist.PrivacyRow, waitlist.PersonExport, []byte, error)
 
