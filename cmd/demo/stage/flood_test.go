@@ -18,6 +18,7 @@ import (
 func aFloodOfWebhooksFindsEveryRestockOnce(t *testing.T, binary string) {
 	const products, variants, unheard = 10, 10, 5
 	s := newScene(t, binary, 2)
+	s.set(map[string]any{"settle_seconds": 60}) // no number but the last one counts
 	chance := rand.New(rand.NewPCG(3, 4))
 	var ids []shopifysim.ID
 	for p := range products {
